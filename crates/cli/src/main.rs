@@ -1,0 +1,3 @@
+//! The `windjet` binary.
+
+fn main() {}

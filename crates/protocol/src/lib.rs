@@ -1,0 +1,1 @@
+//! The NATS protocol as pure code: no I/O, no clock, no runtime.

@@ -1,0 +1,81 @@
+//! JetStream settings of the server and of an account.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The `jetstream` block.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JetStreamOptions {
+    /// Whether requests with unknown fields are refused. Default true.
+    pub strict: bool,
+    /// Folder under which `jetstream/` is made. `None` means a folder under the system's temporary one.
+    pub store_dir: Option<PathBuf>,
+    /// `None` syncs before every acknowledgement (Windjet's default); a duration acknowledges after the write
+    /// and syncs at the latest that much later.
+    pub sync_interval: Option<Duration>,
+    /// Memory for memory streams in bytes; `None` means three quarters of the machine's.
+    pub max_memory_store: Option<u64>,
+    /// Disk for file streams in bytes; `None` means three quarters of what is free.
+    pub max_file_store: Option<u64>,
+    /// JetStream domain.
+    pub domain: Option<String>,
+    /// Server-wide limits.
+    pub limits: JetStreamServerLimits,
+}
+
+/// The `limits` block inside `jetstream`. `None` keeps the default.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct JetStreamServerLimits {
+    /// Default and most `max_ack_pending` of a consumer.
+    pub max_ack_pending: Option<i64>,
+    /// Most messages of one pull request.
+    pub max_request_batch: Option<i64>,
+    /// Longest duplicate window.
+    pub duplicate_window: Option<Duration>,
+    /// Atomic batches open at a time on one stream.
+    pub batch_max_inflight_per_stream: Option<i64>,
+    /// Atomic batches open at a time on the server.
+    pub batch_max_inflight_total: Option<i64>,
+    /// Most messages of one atomic batch.
+    pub batch_max_msgs: Option<i64>,
+    /// Time after which an unfinished atomic batch is abandoned.
+    pub batch_timeout: Option<Duration>,
+}
+
+impl Default for JetStreamOptions {
+    fn default() -> Self {
+        Self {
+            strict: true,
+            store_dir: None,
+            sync_interval: None,
+            max_memory_store: None,
+            max_file_store: None,
+            domain: None,
+            limits: JetStreamServerLimits::default(),
+        }
+    }
+}
+
+/// JetStream limits of one account. `None` means no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccountJetStreamLimits {
+    /// Bytes of memory streams.
+    pub max_memory: Option<u64>,
+    /// Bytes of file streams.
+    pub max_store: Option<u64>,
+    /// Streams.
+    pub max_streams: Option<u64>,
+    /// Consumers.
+    pub max_consumers: Option<u64>,
+    /// Largest `max_ack_pending` of a consumer.
+    pub max_ack_pending: Option<u64>,
+    /// Bytes of one memory stream.
+    pub memory_max_stream_bytes: Option<u64>,
+    /// Bytes of one file stream.
+    pub store_max_stream_bytes: Option<u64>,
+    /// Whether every stream must set `max_bytes`.
+    pub max_bytes_required: bool,
+}

@@ -1,0 +1,1 @@
+//! The durable store of Windjet: no sockets, no async runtime.
