@@ -1,1 +1,7 @@
 //! The NATS protocol as pure code: no I/O, no clock, no runtime.
+//!
+//! * [`subject`]: what a valid subject is, what matches what, and the types [`Subject`] and [`SubjectFilter`].
+
+pub mod subject;
+
+pub use subject::{QueueFilter, Subject, SubjectError, SubjectFilter};
