@@ -1,1 +1,17 @@
-//! Test support that is not published: the real nats-server, the parity runner, process harness.
+//! Test support for the whole workspace; never published.
+//!
+//! What is here: the real nats-server and ours as child processes ([`server`], [`process`]), where the two programs
+//! lie ([`binaries`]), waiting with an end ([`deadline`]).
+//!
+//! Everything is blocking and built on the standard library: tests of any crate can use it without a runtime.
+//! Tests that need a program fail with the command that provides it; none is skipped.
+
+pub mod binaries;
+pub mod deadline;
+pub mod process;
+pub mod server;
+
+pub use binaries::{nats_server_path, windjet_path};
+pub use deadline::{until, until_some};
+pub use process::{Process, Signal};
+pub use server::{ServerUnderTest, Setup};
