@@ -2,8 +2,24 @@
 //!
 //! * [`jetstream`]: the JetStream API as data.
 //! * [`subject`]: what a valid subject is, what matches what, and the types [`Subject`] and [`SubjectFilter`].
+//! * [`wire`]: the codec, both directions, over the caller's buffer.
+//!
+//! ```
+//! use windjet_protocol::wire::{ClientDecoder, ClientOp, Step};
+//!
+//! let mut decoder = ClientDecoder::new();
+//! let buf = b"PUB orders.eu 5\r\nhello\r\nPING\r\n";
+//! let step = decoder.decode(buf)?;
+//! assert_eq!(
+//!     step,
+//!     Step::Op { op: ClientOp::Pub { subject: b"orders.eu", reply: None, payload: b"hello" }, consumed: 24 }
+//! );
+//! assert_eq!(decoder.decode(&buf[24..])?, Step::Op { op: ClientOp::Ping, consumed: 6 });
+//! # Ok::<(), windjet_protocol::wire::DecodeError>(())
+//! ```
 
 pub mod jetstream;
 pub mod subject;
+pub mod wire;
 
 pub use subject::{QueueFilter, Subject, SubjectError, SubjectFilter};
