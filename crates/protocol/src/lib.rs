@@ -1,5 +1,6 @@
 //! The NATS protocol as pure code: no I/O, no clock, no runtime.
 //!
+//! * [`header`]: message headers, as a map and as raw blocks.
 //! * [`jetstream`]: the JetStream API as data.
 //! * [`subject`]: what a valid subject is, what matches what, and the types [`Subject`] and [`SubjectFilter`].
 //! * [`wire`]: the codec, both directions, over the caller's buffer.
@@ -18,8 +19,10 @@
 //! # Ok::<(), windjet_protocol::wire::DecodeError>(())
 //! ```
 
+pub mod header;
 pub mod jetstream;
 pub mod subject;
 pub mod wire;
 
+pub use header::{HeaderError, HeaderMap};
 pub use subject::{QueueFilter, Subject, SubjectError, SubjectFilter};

@@ -141,19 +141,38 @@ pub fn has_wildcards(subject: &[u8]) -> bool {
 /// nothing. `pattern` should be a valid subscription; with anything else the answer is of no use but still given.
 #[must_use]
 pub fn matches(pattern: &[u8], literal: &[u8]) -> bool {
-    let mut wanted = tokens(pattern);
-    let mut given = tokens(literal);
+    // One walk over both, byte by byte: tokens are short, and searching each one's end first measured twice as slow.
+    let (mut p, mut l) = (0, 0);
     loop {
-        if wanted.rest() == Some(ANY_TAIL) {
-            return given.rest().is_some_and(no_empty_token);
-        }
-        match (wanted.next(), given.next()) {
-            (Some(want), Some(have)) => {
-                if have.is_empty() || (want != ANY_TOKEN && want != have) {
-                    return false;
+        // Both stand at the start of a token.
+        let begin = l;
+        match pattern[p..] {
+            [b'>'] => return no_empty_token(&literal[l..]),
+            [b'*'] | [b'*', SEPARATOR, ..] => {
+                p += 1;
+                while l < literal.len() && literal[l] != SEPARATOR {
+                    l += 1;
                 }
             }
+            _ => {
+                while p < pattern.len() && pattern[p] != SEPARATOR {
+                    if literal.get(l) != Some(&pattern[p]) {
+                        return false;
+                    }
+                    p += 1;
+                    l += 1;
+                }
+            }
+        }
+        if l == begin {
+            return false;
+        }
+        match (pattern.get(p), literal.get(l)) {
             (None, None) => return true,
+            (Some(_), Some(&SEPARATOR)) => {
+                p += 1;
+                l += 1;
+            }
             _ => return false,
         }
     }
@@ -212,5 +231,12 @@ pub(crate) const fn is_space(byte: u8) -> bool {
 
 /// No empty token in a subject or in what is left of one.
 fn no_empty_token(rest: &[u8]) -> bool {
-    tokens(rest).all(|token| !token.is_empty())
+    let mut previous = SEPARATOR;
+    for &byte in rest {
+        if byte == SEPARATOR && previous == SEPARATOR {
+            return false;
+        }
+        previous = byte;
+    }
+    previous != SEPARATOR
 }

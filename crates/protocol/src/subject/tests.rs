@@ -241,6 +241,14 @@ proptest! {
     }
 
     #[test]
+    fn any_bytes_are_answered_and_a_filter_matches_its_own_text(a in messy(), b in messy()) {
+        let own = is_valid_subscription(&a);
+        prop_assert!(!own || (matches(&a, &a) && overlaps(&a, &a) && is_subset(&a, &a)));
+        prop_assert!(!matches(&a, &b) || is_valid_publish(&b) || b.iter().any(|&byte| is_space(byte)));
+        prop_assert_eq!(overlaps(&a, &b), overlaps(&b, &a));
+    }
+
+    #[test]
     fn a_type_holds_exactly_what_its_check_accepts(subject in messy()) {
         prop_assert_eq!(Subject::try_from(subject.as_slice()).is_ok(), is_literal(&subject));
         prop_assert_eq!(SubjectFilter::try_from(subject.as_slice()).is_ok(), is_valid_subscription(&subject));
