@@ -2,8 +2,35 @@
 //!
 //! The server runs inside the caller's process and on the caller's tokio runtime. As a library it opens no
 //! port unless told to, installs no signal handler, prints nothing and reads no environment.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use windjet_server::Server;
+//!
+//! let server = Server::builder().start().await?;
+//! let client = server.client();
+//! let mut orders = client.subscribe("orders.>").await?;
+//! client.publish("orders.new", "42").await?;
+//! let message = orders.next().await.ok_or("the subscription ended")?;
+//! assert_eq!(&message.payload[..], b"42");
+//! server.shutdown(Duration::from_secs(5)).await;
+//! # Ok(())
+//! # }
+//! ```
 
+// Monitoring, TLS and reload, which use the rest of these, are landing piece by piece.
+#![allow(dead_code)]
+
+mod account;
 pub mod auth;
+pub mod client;
+mod connection;
 pub mod options;
+mod router;
+mod server;
 
+pub use client::Client;
 pub use options::Options;
+pub use server::{Builder, Counts, PROTOCOL_VERSION, Server, ShutdownReport, StartError};

@@ -69,6 +69,13 @@ pub struct TlsOptions {
     pub connection_rate_limit: u32,
 }
 
+impl TlsOptions {
+    /// Whether clients must show a certificate.
+    pub fn demands_certificate(&self) -> bool {
+        self.verify || self.verify_and_map
+    }
+}
+
 impl Default for TlsOptions {
     fn default() -> Self {
         Self {

@@ -1,0 +1,146 @@
+//! Accounts: separate subject spaces with their own limits and counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+
+use crate::options::AccountLimits;
+use crate::router::{Matches, Subscription, Trie};
+
+/// One account. Lives as long as the server knows it.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Name of the account; its public key in operator mode.
+    pub(crate) name: Arc<str>,
+    /// The name people gave it, where that differs.
+    pub(crate) display_name: Arc<str>,
+    trie: RwLock<Trie>,
+    generation: AtomicU64,
+    limits: ArcSwap<AccountLimits>,
+    /// Live connections.
+    pub(crate) connections: AtomicU64,
+    /// Connections since the start.
+    pub(crate) total_connections: AtomicU64,
+    /// Messages and bytes that clients of the account published.
+    pub(crate) received: Counter,
+    /// Messages and bytes that were delivered to clients of the account.
+    pub(crate) sent: Counter,
+    /// Clients of the account that were closed as slow consumers.
+    pub(crate) slow_consumers: AtomicU64,
+}
+
+/// A pair of message and byte counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    msgs: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    /// Adds to both counts.
+    pub(crate) fn add(&self, msgs: u64, bytes: u64) {
+        self.msgs.fetch_add(msgs, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Messages and bytes.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (
+            self.msgs.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Account {
+    /// An account without subscriptions, limits and mappings.
+    pub(crate) fn new(name: &str, display_name: &str) -> Self {
+        Self {
+            name: name.into(),
+            display_name: display_name.into(),
+            trie: RwLock::default(),
+            generation: AtomicU64::new(0),
+            limits: ArcSwap::default(),
+            connections: AtomicU64::new(0),
+            total_connections: AtomicU64::new(0),
+            received: Counter::default(),
+            sent: Counter::default(),
+            slow_consumers: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one more connection, unless the account has as many as it may have.
+    pub(crate) fn admit(&self) -> bool {
+        let max = self.limits.load().max_connections.unwrap_or(u64::MAX);
+        let admitted = self
+            .connections
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                (now < max).then_some(now + 1)
+            })
+            .is_ok();
+        if admitted {
+            self.total_connections.fetch_add(1, Ordering::Relaxed);
+        }
+        admitted
+    }
+
+    /// Whether another connection would be admitted now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.connections.load(Ordering::Acquire) < self.limits.load().max_connections.unwrap_or(u64::MAX)
+    }
+
+    /// Counts one connection less.
+    pub(crate) fn release(&self) {
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// A number that changes with every change of subscriptions.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Adds a subscription. A message published after this returns sees it.
+    pub(crate) fn subscribe(&self, subscription: Arc<Subscription>) {
+        let mut trie = self.trie.write();
+        trie.insert(subscription);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Removes a subscription; false when it was not there.
+    pub(crate) fn unsubscribe(&self, subscription: &Arc<Subscription>) -> bool {
+        let mut trie = self.trie.write();
+        let removed = trie.remove(subscription);
+        if removed {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        removed
+    }
+
+    /// Subscriptions that match a published subject, with the generation they are good for.
+    pub(crate) fn matches(&self, subject: &[u8]) -> (u64, Matches) {
+        let trie = self.trie.read();
+        (self.generation(), trie.matches(subject))
+    }
+
+    /// Number of subscriptions.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.trie.read().len()
+    }
+
+    /// Calls `each` for every subscription, under the account's lock.
+    pub(crate) fn for_each_subscription(&self, each: &mut dyn FnMut(&Arc<Subscription>)) {
+        self.trie.read().for_each(each);
+    }
+
+    /// Limits over all connections of the account.
+    pub(crate) fn limits(&self) -> Arc<AccountLimits> {
+        self.limits.load_full()
+    }
+
+    /// Replaces the limits.
+    pub(crate) fn configure(&self, limits: AccountLimits) {
+        self.limits.store(Arc::new(limits));
+    }
+}

@@ -1,0 +1,138 @@
+//! The bounded queue between the router and one in-process subscription.
+//!
+//! The router never waits for a receiver. A mailbox that is full drops the newest message, counts it, and says so once
+//! in the log; [`super::Subscription::dropped`] tells the receiver.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::Message;
+use crate::connection::Connection;
+use crate::router::{self, Counted, Subscription};
+
+/// Messages that wait for one subscription unless the subscriber chooses otherwise.
+pub(crate) const CAPACITY_MSGS: usize = 65_536;
+/// Bytes that wait for one subscription unless the subscriber chooses otherwise.
+pub(crate) const CAPACITY_BYTES: usize = 64 << 20;
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<Message>,
+    bytes: usize,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    queue: Mutex<Queue>,
+    waker: AtomicWaker,
+    dropped: AtomicU64,
+    warned: AtomicBool,
+    ended: AtomicBool,
+    max_msgs: usize,
+    max_bytes: usize,
+    /// The client that owns the subscription.
+    connection: Arc<Connection>,
+}
+
+impl Mailbox {
+    /// An empty mailbox of a client.
+    pub(crate) fn new(connection: Arc<Connection>, max_msgs: usize, max_bytes: usize) -> Self {
+        Self {
+            queue: Mutex::default(),
+            waker: AtomicWaker::new(),
+            dropped: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            max_msgs,
+            max_bytes,
+            connection,
+        }
+    }
+
+    /// Puts a message in, unless the subscription is over or the mailbox full. False when it was not put in.
+    pub(crate) fn push(&self, subscription: &Arc<Subscription>, message: &router::Message<'_>) -> bool {
+        let size = message.size() + message.subject.len();
+        let mut queue = self.queue.lock();
+        if queue.messages.len() >= self.max_msgs || queue.bytes + size > self.max_bytes {
+            drop(queue);
+            self.overflow(subscription);
+            return false;
+        }
+        let counted = subscription.count();
+        if counted == Counted::Closed {
+            return false;
+        }
+        queue.bytes += size;
+        queue.messages.push_back(Message {
+            subject: Bytes::copy_from_slice(message.subject),
+            reply: message.reply.map(Bytes::copy_from_slice),
+            header_block: Bytes::copy_from_slice(message.headers),
+            payload: message.shared_payload(),
+        });
+        drop(queue);
+        if let Some(reply) = message.reply {
+            self.connection.grant(reply);
+        }
+        if counted == Counted::Last {
+            self.connection.forget(subscription);
+        }
+        self.waker.wake();
+        true
+    }
+
+    fn overflow(&self, subscription: &Subscription) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                subject = %String::from_utf8_lossy(&subscription.subject),
+                "an in-process subscription is full: messages are dropped until it is read"
+            );
+        }
+    }
+
+    /// The next message; `None` once the subscription is over and everything was taken.
+    pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Option<Message>> {
+        if let Some(message) = self.take() {
+            return Poll::Ready(Some(message));
+        }
+        self.waker.register(context.waker());
+        // Asked before the queue: the last message is put in under the queue's lock after the end was marked.
+        let ended = self.ended.load(Ordering::Acquire);
+        match self.take() {
+            Some(message) => Poll::Ready(Some(message)),
+            None if ended => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The next message, if one waits.
+    pub(crate) fn take(&self) -> Option<Message> {
+        let mut queue = self.queue.lock();
+        let message = queue.messages.pop_front()?;
+        queue.bytes = queue.bytes.saturating_sub(message.size());
+        Some(message)
+    }
+
+    /// Ends the mailbox: what is in it can still be taken.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Messages that found the mailbox full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Messages that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.lock().messages.len()
+    }
+}

@@ -1,0 +1,153 @@
+//! The publish path of a connection, and what it remembers by subject.
+//!
+//! Permission and matches of a subject are looked up once and kept while the account's generation stands: a repeated
+//! publish costs one hash look-up here. The order of the checks is that of nats-server: reserved replies, permission,
+//! matching, delivery, no-responders.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use windjet_protocol::subject;
+
+use super::Connection;
+use crate::account::Account;
+use crate::auth::Permissions;
+use crate::router::{Matches, Message, Turn, route};
+
+/// Subjects remembered per connection.
+const REMEMBERED_MAX: usize = 512;
+
+#[derive(Debug)]
+struct Remembered {
+    permitted: bool,
+    matches: Arc<Matches>,
+}
+
+/// What a publisher remembers by subject.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    generation: u64,
+    by_subject: HashMap<Box<[u8]>, Remembered, RandomState>,
+}
+
+impl Routes {
+    fn get(&mut self, account: &Account, permissions: Option<&Permissions>, subject: &[u8]) -> &Remembered {
+        let generation = account.generation();
+        if self.generation != generation {
+            self.by_subject.clear();
+            self.generation = generation;
+        }
+        if !self.by_subject.contains_key(subject) {
+            if self.by_subject.len() >= REMEMBERED_MAX {
+                self.by_subject.clear();
+            }
+            let permitted = permissions.is_none_or(|permissions| permissions.can_publish(subject));
+            let (_, matches) = account.matches(subject);
+            let remembered = Remembered {
+                permitted,
+                matches: Arc::new(matches),
+            };
+            self.by_subject.insert(subject.into(), remembered);
+        }
+        &self.by_subject[subject]
+    }
+}
+
+/// What became of a publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// This many subscriptions took it.
+    Delivered(usize),
+    /// The publisher may not publish to the subject.
+    Denied,
+    /// The publisher may not use the reply subject.
+    ReplyDenied,
+}
+
+/// The publishing side of one client: where it publishes and what it may.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    /// Account of the client.
+    pub(crate) account: Arc<Account>,
+    /// What the client may do; `None` means everything.
+    pub(crate) permissions: Option<Arc<Permissions>>,
+    /// Whether the account is the system account.
+    pub(crate) system: bool,
+    routes: Routes,
+}
+
+impl Publisher {
+    /// A publisher into `account`.
+    pub(crate) fn new(account: Arc<Account>, permissions: Option<Arc<Permissions>>, system: bool) -> Self {
+        Self {
+            account,
+            permissions,
+            system,
+            routes: Routes::default(),
+        }
+    }
+
+    /// Publishes one message in `turn`. `accepted` runs once the checks have passed, before anything is delivered.
+    pub(crate) fn publish(
+        &mut self,
+        connection: Option<&Connection>,
+        message: &Message<'_>,
+        turn: &mut Turn<'_>,
+        accepted: impl FnOnce(&mut Turn<'_>),
+    ) -> Published {
+        if message.reply.is_some_and(is_reserved_reply) {
+            return Published::ReplyDenied;
+        }
+        if is_reserved_subject(message.subject, self.system) {
+            return Published::Denied;
+        }
+        let remembered = self
+            .routes
+            .get(&self.account, self.permissions.as_deref(), message.subject);
+        if !remembered.permitted
+            && !connection.is_some_and(|connection| connection.take_grant(message.subject))
+        {
+            return Published::Denied;
+        }
+        accepted(turn);
+        Published::Delivered(route(&remembered.matches, message, turn))
+    }
+}
+
+/// Replies that only the server makes.
+fn is_reserved_reply(reply: &[u8]) -> bool {
+    match reply.first() {
+        Some(b'_') => reply.starts_with(b"_R_.") || reply.starts_with(b"_GR_."),
+        Some(b'$') => reply.starts_with(b"$JS.ACK."),
+        _ => false,
+    }
+}
+
+/// Subjects that clients may not publish to.
+fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
+    match subject.first() {
+        Some(b'_') => subject.starts_with(b"_GR_."),
+        Some(b'$') => !system && subject.starts_with(b"$NRG."),
+        _ => false,
+    }
+}
+
+/// The answer to a request that nobody serves, to the requester's own subscription on the reply. See 4.1 of the core
+/// protocol: only a plain subscription of the requesting connection itself counts.
+pub(crate) fn answer_no_responders(connection: &Arc<Connection>, message: &Message<'_>, turn: &mut Turn<'_>) {
+    let Some(reply) = message.reply else { return };
+    let own = {
+        let subscriptions = connection.subscriptions.lock();
+        subscriptions
+            .values()
+            .find(|s| s.queue.is_none() && !s.is_closed() && subject::matches(&s.subject, reply))
+            .cloned()
+    };
+    let Some(own) = own else { return };
+    let mut headers = Vec::with_capacity(34 + message.subject.len());
+    headers.extend_from_slice(b"NATS/1.0 503\r\nNats-Subject: ");
+    headers.extend_from_slice(message.subject);
+    headers.extend_from_slice(b"\r\n\r\n");
+    connection.push(&own, &Message::new(reply, None, &headers, &[]), turn);
+}

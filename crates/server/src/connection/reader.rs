@@ -1,0 +1,218 @@
+//! The task of one connection: reads, decodes, applies, flushes, and closes.
+//!
+//! A plain socket is waited for before a buffer is taken, so that an idle connection holds none. One read is one turn:
+//! all operations in it are applied, then everything they touched is flushed once.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, sleep_until, timeout};
+use windjet_protocol::wire::Step;
+
+use super::session::{Next, Session};
+use super::{CloseReason, Connection, Flushed, buffers};
+
+/// Time that a closing connection is given to take its last bytes.
+const LAST_FLUSH: Duration = Duration::from_millis(100);
+/// Partial input up to this size is kept in a buffer of its own size instead of a full read buffer.
+const SMALL_REST: usize = 8 << 10;
+
+/// Where bytes come from.
+pub(crate) enum Source {
+    /// A plain socket.
+    Socket(Arc<TcpStream>),
+    /// The reading half of another transport, and the task that writes the other half.
+    Stream {
+        /// The reading half.
+        reader: Box<dyn AsyncRead + Send + Unpin>,
+        /// The writer task; it ends after the close.
+        writer: JoinHandle<()>,
+    },
+}
+
+impl Source {
+    /// Waits for bytes and appends them to `input`. 0 means the end.
+    ///
+    /// Cancel safe: bytes are either in `input` or still in the transport.
+    async fn fill(&mut self, input: &mut Input) -> io::Result<usize> {
+        match self {
+            Source::Socket(socket) => loop {
+                socket.readable().await?;
+                match socket.try_read_buf(input.space()) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => input.relax(),
+                    result => return result,
+                }
+            },
+            Source::Stream { reader, .. } => reader.read_buf(input.space()).await,
+        }
+    }
+}
+
+/// Bytes read and not yet consumed.
+#[derive(Debug, Default)]
+struct Input {
+    data: Vec<u8>,
+    /// Total bytes that the decoder asked for.
+    want: usize,
+}
+
+impl Input {
+    /// The buffer with room to read into.
+    fn space(&mut self) -> &mut Vec<u8> {
+        if self.data.capacity() < buffers::READ_BYTES {
+            let mut fresh = buffers::take_read();
+            fresh.extend_from_slice(&self.data);
+            self.data = fresh;
+        }
+        let room = self.want.saturating_sub(self.data.len()).max(1);
+        if self.data.capacity() - self.data.len() < room {
+            self.data.reserve_exact(room);
+        }
+        &mut self.data
+    }
+
+    /// Drops consumed bytes; `want` is the total that the next operation needs.
+    fn consume(&mut self, consumed: usize, want: usize) {
+        self.data.drain(..consumed);
+        self.want = want;
+        self.relax();
+    }
+
+    /// Gives up the large buffer when little or nothing is in it.
+    fn relax(&mut self) {
+        if self.data.len() <= SMALL_REST && self.want <= SMALL_REST && self.data.capacity() > SMALL_REST {
+            let small = self.data.as_slice().to_vec();
+            buffers::give_read(std::mem::replace(&mut self.data, small));
+        }
+    }
+}
+
+/// Serves a connection until it closes, then cleans up after it.
+pub(crate) async fn serve(mut session: Session, mut source: Source) {
+    let connection = session.connection.clone();
+    let _guard = Guard {
+        connection: connection.clone(),
+    };
+    run(&mut session, &mut source).await;
+    connection.forget_all();
+    last_flush(&connection, source).await;
+}
+
+async fn run(session: &mut Session, source: &mut Source) {
+    let connection = session.connection.clone();
+    let mut input = Input::default();
+    let mut timer = Box::pin(sleep_until(session.timers.next().into()));
+    loop {
+        if timer.deadline() != session.timers.next().into() {
+            timer.as_mut().reset(session.timers.next().into());
+        }
+        tokio::select! {
+            biased;
+            () = connection.wake.notified() => {
+                for control in connection.take_controls() {
+                    session.obey(control);
+                }
+            }
+            read = source.fill(&mut input) => match read {
+                Ok(0) => connection.close(CloseReason::ClientClosed),
+                Ok(_) => digest(session, &connection, &mut input).await,
+                Err(_) => connection.close(CloseReason::ReadError),
+            },
+            () = timer.as_mut() => session.tick(Instant::now()),
+        }
+        if connection.closing.reason().is_some() {
+            return;
+        }
+    }
+}
+
+/// Applies all whole operations of the input, in one turn or, around a CONNECT, in several.
+async fn digest(session: &mut Session, connection: &Arc<Connection>, input: &mut Input) {
+    connection.touch(Instant::now());
+    let mut at = 0;
+    loop {
+        let mut turn = session.begin(connection);
+        let (next, want) = loop {
+            let rest = &input.data[at..];
+            if rest
+                .first()
+                .is_some_and(|&first| !session.admits(first, &mut turn))
+            {
+                break (Next::Stop, 0);
+            }
+            match session.decoder.decode(rest) {
+                Ok(Step::Op { op, consumed }) => {
+                    at += consumed;
+                    match session.apply(op, &mut turn) {
+                        Next::Continue => {}
+                        next => break (next, 0),
+                    }
+                }
+                Ok(Step::Incomplete { want }) => break (Next::Continue, want),
+                Err(error) => {
+                    session.refuse(&error, &mut turn);
+                    break (Next::Stop, 0);
+                }
+            }
+        };
+        let pause = session.finish(turn);
+        match next {
+            Next::Connect(json) => session.connect(&json).await,
+            Next::Continue => {
+                input.consume(at, want);
+                if let Some(pause) = pause {
+                    sleep(pause).await;
+                }
+                return;
+            }
+            Next::Stop => return,
+        }
+        if connection.closing.reason().is_some() {
+            return;
+        }
+    }
+}
+
+/// Writes what is left within a short time and closes the socket.
+async fn last_flush(connection: &Connection, source: Source) {
+    let flushes = connection.closing.reason().is_some_and(CloseReason::flushes);
+    match source {
+        Source::Socket(socket) => {
+            if flushes {
+                let all = async {
+                    while let Flushed::Blocked = connection.outbound.drain() {
+                        if socket.writable().await.is_err() {
+                            return;
+                        }
+                    }
+                };
+                let _ = timeout(LAST_FLUSH, all).await;
+            }
+            let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+        }
+        Source::Stream { mut writer, reader } => {
+            connection.outbound.wake_writer();
+            if timeout(LAST_FLUSH, &mut writer).await.is_err() {
+                writer.abort();
+            }
+            drop(reader);
+        }
+    }
+}
+
+/// Tells the server that the connection is gone, however its task ends.
+struct Guard {
+    connection: Arc<Connection>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.connection.close(CloseReason::ServerShutdown);
+        self.connection.forget_all();
+        self.connection.server.client_gone(&self.connection);
+    }
+}

@@ -1,0 +1,158 @@
+//! Describing and starting a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Server, Shared, listener};
+use crate::auth::{self, Authenticator};
+use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
+
+/// Describes a server. Setters replace one option each; [`Builder::options`] gives access to all.
+///
+/// Without any setter the server opens no port, keeps nothing on disk, and serves in-process clients only.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    options: Options,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The options contradict each other or cannot be honoured.
+    #[error("{0}")]
+    Options(#[from] OptionsError),
+    /// A listener could not be opened.
+    #[error("Error listening on port: {address}, {source:?}", source = source.to_string())]
+    Listen {
+        /// The address as configured.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no tokio runtime to run on.
+    #[error("a server must be started inside a tokio runtime")]
+    NoRuntime,
+}
+
+impl Builder {
+    pub(crate) fn new(options: Options) -> Self {
+        Self { options }
+    }
+
+    /// Replaces all options.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes any option in place.
+    pub fn configure(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Listens for clients on this address. Port 0 chooses a free one, see [`Server::client_addr`].
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.options.listen = Some(ListenAddress {
+            host: address.ip().to_string(),
+            port: Some(address.port()).filter(|&port| port != 0),
+        });
+        self
+    }
+
+    /// Listens for clients on a free port of the loopback interface.
+    pub fn listen_loopback(mut self) -> Self {
+        self.options.listen = Some(ListenAddress::loopback());
+        self
+    }
+
+    /// Names the server. Default: its id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.server_name = Some(name.into());
+        self
+    }
+
+    /// Largest headers plus payload in bytes. Default 1 MiB.
+    pub fn max_payload(mut self, bytes: u32) -> Self {
+        self.options.max_payload = i64::from(bytes);
+        self
+    }
+
+    /// Most bytes waiting for one client before it is closed as a slow consumer. Default 64 MiB.
+    pub fn max_pending(mut self, bytes: usize) -> Self {
+        self.options.max_pending = bytes;
+        self
+    }
+
+    /// Time between PINGs to a silent client. Default 2 minutes.
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.options.ping_interval = interval;
+        self
+    }
+
+    /// Demands this user and password (plain or bcrypt) from every client.
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.options.auth.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Demands this token (plain or bcrypt) from every client.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.options.auth.token = Some(token.into());
+        self
+    }
+
+    /// Adds a user of the global account.
+    pub fn add_user(mut self, user: UserOptions) -> Self {
+        self.options.auth.users.push(user);
+        self
+    }
+
+    /// TLS for the client listener.
+    pub fn tls(mut self, tls: TlsOptions) -> Self {
+        self.options.tls = Some(tls);
+        self
+    }
+
+    /// HTTP monitoring.
+    pub fn monitoring(mut self, monitoring: MonitoringOptions) -> Self {
+        self.options.monitoring = monitoring;
+        self
+    }
+
+    /// Starts the server on the current tokio runtime. When this returns, every listener accepts connections.
+    ///
+    /// # Errors
+    ///
+    /// When the options are wrong (all problems at once), a listener cannot be opened, or there is no runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, nothing keeps running.
+    pub async fn start(self) -> Result<Server, StartError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(StartError::NoRuntime);
+        }
+        self.options.validate()?;
+        let authenticator = Authenticator::from_options(&self.options)?;
+        let shared = Arc::new(Shared::new(
+            auth::nkey::new_server_id(),
+            self.options,
+            authenticator,
+        ));
+        let server = Server::from_shared(shared.clone());
+        listener::open_all(&shared).await?;
+        Ok(server)
+    }
+
+    /// Path of the configuration file that the options came from, if any.
+    #[must_use]
+    pub fn config_file(&self) -> Option<&Path> {
+        self.options.config_file.as_deref()
+    }
+}

@@ -1,0 +1,94 @@
+//! Listeners: opening them, and accepting clients until told to stop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+
+use super::{Shared, StartError};
+use crate::connection::handshake;
+use crate::options::{ConnectionType, ListenAddress};
+
+/// Connections that the system may keep waiting for `accept`.
+const BACKLOG: i32 = 1024;
+/// Pause after an `accept` that failed for want of file handles or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Opens the listeners that the options ask for and starts to accept.
+pub(super) async fn open_all(shared: &Arc<Shared>) -> Result<(), StartError> {
+    let options = shared.options().clone();
+    if let Some(address) = &options.listen {
+        let listener = open(address).await?;
+        shared.addresses.lock().client = listener.local_addr().ok();
+        shared
+            .tasks
+            .spawn(accept(shared.clone(), listener, ConnectionType::Standard));
+    }
+    Ok(())
+}
+
+/// Binds one address. Port `None` takes a free one.
+pub(crate) async fn open(address: &ListenAddress) -> Result<TcpListener, StartError> {
+    let port = address.port.unwrap_or(0);
+    let failed = |source| StartError::Listen {
+        address: format!("{}:{port}", address.host),
+        source,
+    };
+    let host = address.host.trim_start_matches('[').trim_end_matches(']');
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no such host");
+    for candidate in lookup_host((host, port)).await.map_err(failed)? {
+        match bind(candidate) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    )?;
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener, kind: ConnectionType) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shared.stop_accepting.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, remote)) => {
+                let _ = socket.set_nodelay(true);
+                shared.tasks.spawn(serve(shared.clone(), socket, remote, kind));
+            }
+            Err(error) => {
+                tracing::error!("Error accepting a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(shared: Arc<Shared>, socket: TcpStream, remote: SocketAddr, kind: ConnectionType) {
+    let stop = shared.stop.clone();
+    let Some((session, source)) = stop
+        .run_until_cancelled(handshake::run(shared, socket, remote, kind))
+        .await
+        .flatten()
+    else {
+        return;
+    };
+    crate::connection::reader::serve(session, source).await;
+}

@@ -1,0 +1,356 @@
+//! The server: what connections, clients and monitoring share, and the handle that the embedding program holds.
+//!
+//! [`Shared`] owns the accounts, the registry of connections and the options in force. Nothing in it waits: locks are
+//! held for look-ups only. [`Server`] is the public handle; [`Builder`] makes one.
+
+mod accounts;
+mod builder;
+mod info;
+mod limits;
+mod listener;
+mod registry;
+mod shutdown;
+mod stats;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use windjet_protocol::wire::Connect;
+
+pub use builder::{Builder, StartError};
+pub use info::PROTOCOL_VERSION;
+pub use shutdown::ShutdownReport;
+pub use stats::Counts;
+
+pub(crate) use accounts::Accounts;
+pub(crate) use limits::Limits;
+pub(crate) use registry::{Closed, Registry};
+pub(crate) use stats::Stats;
+
+use crate::account::Account;
+use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
+use crate::connection::{CloseReason, Connection, Profile};
+use crate::options::{ConnectionType, Options};
+
+/// State shared by everything that runs for one server.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Public key that names this run of the server.
+    pub(crate) id: String,
+    /// Configured name, or the id.
+    pub(crate) name: String,
+    /// When it started.
+    pub(crate) started: SystemTime,
+    pub(crate) started_at: Instant,
+    options: ArcSwap<Options>,
+    limits: ArcSwap<Limits>,
+    authenticator: ArcSwap<Authenticator>,
+    /// Accounts by name.
+    pub(crate) accounts: Accounts,
+    /// Live and closed connections.
+    pub(crate) registry: Registry,
+    /// Counters.
+    pub(crate) stats: Stats,
+    /// All tasks of the server.
+    pub(crate) tasks: TaskTracker,
+    /// Set when the server goes down.
+    pub(crate) stop: CancellationToken,
+    /// Set when no new client is admitted any more.
+    pub(crate) stop_accepting: CancellationToken,
+    lame_duck: AtomicBool,
+    addresses: Mutex<Addresses>,
+}
+
+/// Where the listeners ended up.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Addresses {
+    /// Clients.
+    pub(crate) client: Option<SocketAddr>,
+    /// WebSocket clients.
+    pub(crate) websocket: Option<SocketAddr>,
+    /// Monitoring.
+    pub(crate) monitoring: Option<SocketAddr>,
+    /// Monitoring over TLS.
+    pub(crate) monitoring_tls: Option<SocketAddr>,
+}
+
+/// What binding a connection to its account came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// It is bound.
+    Done,
+    /// The account has as many connections as it may have.
+    TooManyConnections,
+    /// The client may have no subscription at all.
+    NoSubscriptions,
+    /// There is no such account.
+    NoAccount,
+}
+
+impl Shared {
+    fn new(id: String, options: Options, authenticator: Authenticator) -> Self {
+        let limits = Limits::of(&options);
+        let accounts = Accounts::from_options(&options);
+        Self {
+            name: options.server_name.clone().unwrap_or_else(|| id.clone()),
+            id,
+            started: SystemTime::now(),
+            started_at: Instant::now(),
+            limits: ArcSwap::from_pointee(limits),
+            options: ArcSwap::from_pointee(options),
+            authenticator: ArcSwap::from_pointee(authenticator),
+            accounts,
+            registry: Registry::default(),
+            stats: Stats::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            stop_accepting: CancellationToken::new(),
+            lame_duck: AtomicBool::new(false),
+            addresses: Mutex::default(),
+        }
+    }
+
+    /// The options in force.
+    pub(crate) fn options(&self) -> Guard<Arc<Options>> {
+        self.options.load()
+    }
+
+    /// Limits of connections, taken from the options.
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    /// The authenticator in force.
+    pub(crate) fn authenticator(&self) -> Arc<Authenticator> {
+        self.authenticator.load_full()
+    }
+
+    /// Where the listeners ended up.
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses.lock().clone()
+    }
+
+    /// Whether lame duck mode has begun.
+    pub(crate) fn is_lame_duck(&self) -> bool {
+        self.lame_duck.load(Ordering::Acquire)
+    }
+
+    /// Whether a client of this kind must authenticate.
+    pub(crate) fn auth_required(&self, kind: ConnectionType) -> bool {
+        self.authenticator.load().auth_required(kind)
+    }
+
+    /// Whether a client of this kind may go without credentials.
+    pub(crate) fn has_no_auth_user(&self, kind: ConnectionType) -> bool {
+        self.authenticator.load().admits_without_credentials(kind)
+    }
+
+    /// Time for a successful CONNECT.
+    pub(crate) fn auth_timeout(&self, kind: ConnectionType) -> Duration {
+        let options = self.options();
+        let websocket = options
+            .websocket
+            .as_ref()
+            .filter(|_| kind == ConnectionType::WebSocket);
+        let tls = match websocket {
+            Some(websocket) => websocket.tls.as_ref(),
+            None => options.tls.as_ref(),
+        };
+        websocket
+            .and_then(|websocket| websocket.auth_timeout)
+            .or(options.auth.timeout)
+            .unwrap_or_else(|| tls.map_or(Duration::from_secs(2), |tls| tls.timeout + Duration::from_secs(1)))
+    }
+
+    /// Time between PINGs to a client of this kind.
+    pub(crate) fn ping_interval(&self, kind: ConnectionType) -> Duration {
+        let options = self.options();
+        let websocket = options
+            .websocket
+            .as_ref()
+            .filter(|_| kind == ConnectionType::WebSocket);
+        websocket
+            .and_then(|websocket| websocket.ping_interval)
+            .unwrap_or(options.ping_interval)
+    }
+
+    /// Whether an account is the system account.
+    pub(crate) fn is_system(&self, account: &Arc<Account>) -> bool {
+        self.accounts
+            .system()
+            .is_some_and(|system| Arc::ptr_eq(&system, account))
+    }
+
+    /// The account that an identity belongs to; the global one for nobody in particular.
+    pub(crate) fn account_of(&self, identity: Option<&Identity>) -> Option<Arc<Account>> {
+        match identity {
+            None => Some(self.accounts.global()),
+            Some(identity) => self.accounts.get(&identity.account),
+        }
+    }
+
+    /// Binds a connection to the account of `profile`, or moves it there.
+    pub(crate) fn bind(&self, connection: &Connection, profile: Profile) -> Bound {
+        let before = connection.profile().map(|profile| profile.account.clone());
+        let account = profile.account.clone();
+        if !before
+            .as_ref()
+            .is_some_and(|before| Arc::ptr_eq(before, &account))
+        {
+            if !account.admit() {
+                return Bound::TooManyConnections;
+            }
+            if let Some(before) = before {
+                before.release();
+            }
+        }
+        connection.bind(profile);
+        Bound::Done
+    }
+
+    /// Takes a new connection into the registry; false when the server is full or going down.
+    pub(crate) fn admit(&self, connection: &Arc<Connection>) -> bool {
+        let max = u64::try_from(self.options().max_connections).unwrap_or(0);
+        let full = self.registry.len() as u64 >= max;
+        self.stats.connected();
+        self.registry.add(connection.clone());
+        if self.stop.is_cancelled() {
+            connection.close(CloseReason::ServerShutdown);
+        }
+        !full
+    }
+
+    /// A client has authenticated.
+    pub(crate) fn client_connected(&self, connection: &Arc<Connection>) {
+        tracing::debug!(cid = connection.id, kind = ?connection.kind, "client connected");
+    }
+
+    /// A client's credentials were refused.
+    pub(crate) fn authentication_failed(
+        &self,
+        connection: &Arc<Connection>,
+        connect: &Connect,
+        failure: &AuthFailure,
+    ) {
+        let credentials = Credentials::from(connect);
+        tracing::error!(cid = connection.id, %failure, "authentication error - User {:?}", credentials.shown_user());
+    }
+
+    /// A connection's task has ended.
+    pub(crate) fn client_gone(&self, connection: &Arc<Connection>) {
+        let Some(reason) = connection.closing.reason() else {
+            return;
+        };
+        let profile = connection.profile();
+        let closed = Closed {
+            connection: connection.clone(),
+            stopped: SystemTime::now(),
+            uptime: connection.uptime(),
+            reason,
+            subscriptions: 0,
+            profile: profile.clone(),
+        };
+        if !self.registry.retire(closed, self.options().max_closed_clients) {
+            return;
+        }
+        if reason.is_slow_consumer() {
+            self.stats.slow_consumer();
+            if let Some(profile) = &profile {
+                profile.account.slow_consumers.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if let Some(profile) = &profile {
+            profile.account.release();
+        }
+        tracing::debug!(
+            cid = connection.id,
+            reason = reason.as_str(),
+            "client connection closed"
+        );
+    }
+}
+
+/// A running server.
+///
+/// A cheap handle: clones refer to the same server. When the last one is dropped without [`Server::shutdown`], the
+/// server's tasks are told to stop and end on their own.
+#[derive(Debug, Clone)]
+pub struct Server {
+    inner: Arc<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop_now();
+    }
+}
+
+impl Server {
+    /// Starts to describe a server.
+    pub fn builder() -> Builder {
+        Builder::new(Options::default())
+    }
+
+    fn from_shared(shared: Arc<Shared>) -> Self {
+        Self {
+            inner: Arc::new(Running { shared }),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    /// The server's id: a public key made new at each start.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.shared().id
+    }
+
+    /// The server's name: as configured, else its id.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// Address of the client listener; `None` when there is none.
+    #[must_use]
+    pub fn client_addr(&self) -> Option<SocketAddr> {
+        self.shared().addresses().client
+    }
+
+    /// `nats://…` or `tls://…` of the client listener; `None` when there is none.
+    #[must_use]
+    pub fn client_url(&self) -> Option<String> {
+        let options = self.shared().options();
+        let scheme = if options.tls.is_some() && !options.allow_non_tls {
+            "tls"
+        } else {
+            "nats"
+        };
+        self.client_addr().map(|address| format!("{scheme}://{address}"))
+    }
+
+    /// Counters of the whole server.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared().stats.counts()
+    }
+
+    /// Client connections now, in-process clients included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared().registry.len()
+    }
+}

@@ -1,0 +1,6 @@
+//! Behaviour of a running server, seen through its public surface and over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
+mod in_process;
+mod wire;

@@ -1,0 +1,198 @@
+//! The wire protocol over real sockets. The full grammar is checked against the reference by the parity scripts; here
+//! stands what only a unit of our own can see: bounds, order, and what happens to others.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use windjet_server::Server;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const HELLO: &[u8] =
+    b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nPING\r\n";
+
+/// A bare client: bytes in, bytes out.
+pub(crate) struct Raw {
+    socket: TcpStream,
+    seen: Vec<u8>,
+}
+
+impl Raw {
+    /// Connects and reads INFO, then says hello and waits for PONG.
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let mut raw = Self {
+            socket: TcpStream::connect(address).await.unwrap(),
+            seen: Vec::new(),
+        };
+        assert!(raw.line().await.starts_with("INFO {"));
+        raw.send(HELLO).await;
+        assert_eq!(raw.line().await, "PONG");
+        raw
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        timeout(DEADLINE, self.socket.write_all(bytes))
+            .await
+            .unwrap()
+            .unwrap();
+    }
+
+    /// The next line, without its end.
+    pub(crate) async fn line(&mut self) -> String {
+        loop {
+            if let Some(at) = self.seen.windows(2).position(|pair| pair == b"\r\n") {
+                let line: Vec<u8> = self.seen.drain(..at + 2).collect();
+                return String::from_utf8(line[..at].to_vec()).unwrap();
+            }
+            assert!(
+                self.read().await > 0,
+                "the server closed after {:?}",
+                String::from_utf8_lossy(&self.seen)
+            );
+        }
+    }
+
+    async fn read(&mut self) -> usize {
+        timeout(DEADLINE, self.socket.read_buf(&mut self.seen))
+            .await
+            .unwrap()
+            .unwrap_or(0)
+    }
+
+    /// Everything up to the end of the connection.
+    pub(crate) async fn rest(&mut self) -> String {
+        while self.read().await > 0 {}
+        String::from_utf8_lossy(&std::mem::take(&mut self.seen)).into_owned()
+    }
+}
+
+async fn listening() -> (Server, SocketAddr) {
+    let server = Server::builder().listen_loopback().start().await.unwrap();
+    let address = server.client_addr().unwrap();
+    (server, address)
+}
+
+/// Waits for a condition of the server.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = tokio::time::Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(tokio::time::Instant::now() < end, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_pong_follows_every_delivery_that_came_before_it() {
+    let (_server, address) = listening().await;
+    let mut client = Raw::connect(address).await;
+    client
+        .send(b"SUB a 1\r\nPUB a 1\r\nx\r\nPUB a 1\r\ny\r\nPING\r\n")
+        .await;
+    for expected in ["MSG a 1 1", "x", "MSG a 1 1", "y", "PONG"] {
+        assert_eq!(client.line().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_may_arrive_byte_by_byte() {
+    let (_server, address) = listening().await;
+    let mut client = Raw::connect(address).await;
+    for byte in b"SUB a 1\r\nPUB a 5\r\nhello\r\nPING\r\n" {
+        client.send(&[*byte]).await;
+    }
+    for expected in ["MSG a 1 5", "hello", "PONG"] {
+        assert_eq!(client.line().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_large_payload_crosses_unchanged_to_many_receivers() {
+    let (_server, address) = listening().await;
+    let payload: Vec<u8> = (0..1_000_000_u32)
+        .map(|n| b'a' + u8::try_from(n % 26).unwrap())
+        .collect();
+    let mut receivers = Vec::new();
+    for _ in 0..3 {
+        let mut receiver = Raw::connect(address).await;
+        receiver.send(b"SUB big 1\r\nPING\r\n").await;
+        assert_eq!(receiver.line().await, "PONG");
+        receivers.push(receiver);
+    }
+    let mut sender = Raw::connect(address).await;
+    sender.send(b"PUB big 1000000\r\n").await;
+    sender.send(&payload).await;
+    sender.send(b"\r\n").await;
+    for receiver in &mut receivers {
+        assert_eq!(receiver.line().await, "MSG big 1 1000000");
+        assert_eq!(receiver.line().await.as_bytes(), payload);
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_is_closed_and_costs_the_others_nothing() {
+    let server = Server::builder()
+        .listen_loopback()
+        .max_pending(2 << 20)
+        .start()
+        .await
+        .unwrap();
+    let address = server.client_addr().unwrap();
+    let mut stopped = Raw::connect(address).await;
+    stopped.send(b"SUB flood 1\r\nPING\r\n").await;
+    assert_eq!(stopped.line().await, "PONG");
+    let mut healthy = Raw::connect(address).await;
+    healthy.send(b"SUB flood 1\r\nPING\r\n").await;
+    assert_eq!(healthy.line().await, "PONG");
+    let mut sender = Raw::connect(address).await;
+    let mut message = b"PUB flood 65536\r\n".to_vec();
+    message.resize(message.len() + 65_536, b'x');
+    message.extend_from_slice(b"\r\n");
+    let mut sent = 0_u64;
+    while server.counts().slow_consumers == 0 {
+        sender.send(&message).await;
+        sent += 1;
+        assert_eq!(healthy.line().await, "MSG flood 1 65536");
+        assert_eq!(healthy.line().await.len(), 65_536);
+        assert!(sent < 10_000, "the stopped reader is never closed");
+    }
+    assert_eq!(server.counts().slow_consumers, 1);
+    sender.send(b"PING\r\n").await;
+    assert_eq!(sender.line().await, "PONG");
+}
+
+#[tokio::test]
+async fn what_was_sent_before_the_end_of_input_is_answered() {
+    let (server, address) = listening().await;
+    let mut client = Raw::connect(address).await;
+    client.send(b"SUB a 1\r\nPUB a 2\r\nhi\r\nPING\r\n").await;
+    client.socket.shutdown().await.unwrap();
+    assert_eq!(client.rest().await, "MSG a 1 2\r\nhi\r\nPONG\r\n");
+    until("the connection to be forgotten", || server.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn an_in_process_client_and_a_socket_share_one_subject_space() {
+    let (server, address) = listening().await;
+    let inside = server.client();
+    let mut subscription = inside.subscribe("from.outside").await.unwrap();
+    let mut outside = Raw::connect(address).await;
+    outside
+        .send(b"SUB from.inside 7\r\nPUB from.outside 3\r\nout\r\nPING\r\n")
+        .await;
+    assert_eq!(outside.line().await, "PONG");
+    assert_eq!(subscription.next().await.unwrap().payload, "out");
+    inside.publish("from.inside", "in").await.unwrap();
+    assert_eq!(outside.line().await, "MSG from.inside 7 2");
+    assert_eq!(outside.line().await, "in");
+}
+
+#[tokio::test]
+async fn shutdown_closes_every_client_and_the_port() {
+    let (server, address) = listening().await;
+    let mut client = Raw::connect(address).await;
+    assert!(server.shutdown(DEADLINE).await.complete);
+    assert_eq!(client.rest().await, "");
+    assert!(TcpStream::connect(address).await.is_err());
+}
