@@ -5,15 +5,49 @@
 //!
 //! * [`error`]: the table of errors and [`ApiError`].
 //! * [`duration`], [`timestamp`]: the two ways in which the API writes time.
+//! * [`names`]: names of streams and consumers.
+//! * [`request`], [`response`]: the rules that all bodies and all answers share.
+//! * [`level`]: API level and the metadata that records it.
+//! * [`account`], [`stream`]: the bodies by endpoint.
+//! * [`publish`]: answers to publishes.
+//! * [`status`]: statuses of pull requests, direct gets and snapshots.
 //!
 //! What is serialised here has the member names, the order and the omission rules of nats-server 2.15, so an answer
 //! built from these types is equal, byte for byte, to the one nats-server gives, except that `<`, `>` and `&` are
-//! not escaped inside strings (clients accept both) and times are always shown in UTC.
+//! not escaped inside strings (clients accept both) and times are always shown in UTC. Bodies captured from a real
+//! server are held against this in `tests/fixtures/jetstream`.
+//!
+//! Structs have public fields and a `Default` that is the server's; write `StreamConfig { name, ..Default::default() }`.
+//! A member that this version does not have is ignored when reading an answer.
 
+pub mod account;
 pub mod duration;
 pub mod error;
+#[cfg(test)]
+mod fixtures;
+pub mod level;
+pub mod names;
+pub mod publish;
+pub mod request;
+pub mod response;
+mod serde_util;
+pub mod status;
+pub mod stream;
 pub mod timestamp;
 
 pub use duration::{InvalidDuration, Nanos};
 pub use error::{ApiError, ErrorCode};
+pub use level::{API_LEVEL, Metadata};
+pub use names::{ConsumerName, InvalidName, StreamName};
+pub use publish::PubAck;
+pub use request::{ApiRequest, BodyRule};
+pub use response::{ApiResponse, Page, Response};
+pub use status::Status;
+pub use stream::config::{
+    Compression, ConsumerLimits, DiscardPolicy, ExternalStream, PersistMode, Placement, Republish,
+    RetentionPolicy, SourceConsumer, StorageType, StreamConfig, StreamSource, SubjectTransform,
+};
+pub use stream::info::{
+    ClusterInfo, DeletedSequences, LostMessages, StreamInfo, StreamSourceInfo, StreamState,
+};
 pub use timestamp::{InvalidTimestamp, Timestamp};
