@@ -179,6 +179,11 @@ impl Process {
         self.status().is_some() && self.readers.iter().all(JoinHandle::is_finished)
     }
 
+    /// Whether the process has ended; some of its output may still be on its way.
+    pub fn has_exited(&mut self) -> bool {
+        self.status().is_some()
+    }
+
     fn status(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
