@@ -1,13 +1,16 @@
 //! Accounts: separate subject spaces with their own limits and counters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
+use windjet_protocol::transform::{Mapped, MappingTable};
 
+use crate::imports::Responses;
 use crate::options::AccountLimits;
 use crate::router::{Matches, Subscription, Trie};
+use crate::server::Shared;
 
 /// One account. Lives as long as the server knows it.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Account {
     trie: RwLock<Trie>,
     generation: AtomicU64,
     limits: ArcSwap<AccountLimits>,
+    mappings: ArcSwapOption<MappingTable>,
+    responses: OnceLock<Arc<Responses>>,
     /// Live connections.
     pub(crate) connections: AtomicU64,
     /// Connections since the start.
@@ -63,6 +68,8 @@ impl Account {
             trie: RwLock::default(),
             generation: AtomicU64::new(0),
             limits: ArcSwap::default(),
+            mappings: ArcSwapOption::empty(),
+            responses: OnceLock::new(),
             connections: AtomicU64::new(0),
             total_connections: AtomicU64::new(0),
             received: Counter::default(),
@@ -96,7 +103,7 @@ impl Account {
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A number that changes with every change of subscriptions.
+    /// A number that changes with every change of subscriptions or mappings.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -139,8 +146,29 @@ impl Account {
         self.limits.load_full()
     }
 
-    /// Replaces the limits.
-    pub(crate) fn configure(&self, limits: AccountLimits) {
+    /// Replaces limits and mappings.
+    pub(crate) fn configure(&self, limits: AccountLimits, mappings: Option<MappingTable>) {
         self.limits.store(Arc::new(limits));
+        self.mappings.store(mappings.map(Arc::new));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether published subjects are mapped at all.
+    pub(crate) fn has_mappings(&self) -> bool {
+        self.mappings.load().is_some()
+    }
+
+    /// Maps a published subject; a new one is appended to `out`.
+    pub(crate) fn map(&self, subject: &[u8], out: &mut Vec<u8>) -> Mapped {
+        self.mappings
+            .load()
+            .as_ref()
+            .map_or(Mapped::Unchanged, |mappings| mappings.apply(subject, out))
+    }
+
+    /// The requests that came in through service imports; made when first asked for.
+    pub(crate) fn responses(self: &Arc<Self>, server: &Shared) -> &Arc<Responses> {
+        self.responses
+            .get_or_init(|| Responses::attach(self, &server.next_short_name()))
     }
 }

@@ -27,10 +27,13 @@ mod account;
 pub mod auth;
 pub mod client;
 mod connection;
+mod imports;
 pub mod options;
 mod router;
 mod server;
 
 pub use client::Client;
 pub use options::Options;
-pub use server::{Builder, Counts, PROTOCOL_VERSION, Server, ShutdownReport, StartError};
+pub use server::{
+    Builder, Counts, PROTOCOL_VERSION, ReloadError, ReloadReport, Server, ShutdownReport, StartError,
+};

@@ -10,6 +10,7 @@
 
 mod buffers;
 mod close;
+mod describe;
 pub(crate) mod handshake;
 mod outbound;
 pub(crate) mod publish;

@@ -2,13 +2,14 @@
 //!
 //! Permission and matches of a subject are looked up once and kept while the account's generation stands: a repeated
 //! publish costs one hash look-up here. The order of the checks is that of nats-server: reserved replies, permission,
-//! matching, delivery, no-responders.
+//! mapping, matching, delivery, no-responders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use windjet_protocol::subject;
+use windjet_protocol::transform::Mapped;
 
 use super::Connection;
 use crate::account::Account;
@@ -102,6 +103,9 @@ impl Publisher {
         if is_reserved_subject(message.subject, self.system) {
             return Published::Denied;
         }
+        if self.account.has_mappings() {
+            return self.publish_mapped(connection, message, turn, accepted);
+        }
         let remembered = self
             .routes
             .get(&self.account, self.permissions.as_deref(), message.subject);
@@ -112,6 +116,37 @@ impl Publisher {
         }
         accepted(turn);
         Published::Delivered(route(&remembered.matches, message, turn))
+    }
+
+    /// The same for an account with mappings: permission is asked for the published subject, receivers for the mapped one.
+    fn publish_mapped(
+        &mut self,
+        connection: Option<&Connection>,
+        message: &Message<'_>,
+        turn: &mut Turn<'_>,
+        accepted: impl FnOnce(&mut Turn<'_>),
+    ) -> Published {
+        let permissions = self.permissions.as_deref();
+        let permitted = self
+            .routes
+            .get(&self.account, permissions, message.subject)
+            .permitted;
+        if !permitted && !connection.is_some_and(|connection| connection.take_grant(message.subject)) {
+            return Published::Denied;
+        }
+        accepted(turn);
+        let mut mapped = Vec::new();
+        let subject = match self.account.map(message.subject, &mut mapped) {
+            Mapped::Unchanged => message.subject,
+            Mapped::To => &mapped,
+            Mapped::Dropped => return Published::Delivered(0),
+        };
+        let remembered = self.routes.get(&self.account, permissions, subject);
+        Published::Delivered(route(
+            &remembered.matches,
+            &message.renamed(subject, message.reply),
+            turn,
+        ))
     }
 }
 

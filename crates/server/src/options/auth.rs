@@ -92,6 +92,13 @@ pub enum ConnectionType {
     InProcess,
 }
 
+impl ConnectionType {
+    /// Whether the client sits in the server's own process.
+    pub fn is_in_process(self) -> bool {
+        self == Self::InProcess
+    }
+}
+
 /// Permissions of a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionsOptions {

@@ -1,12 +1,14 @@
-//! The accounts of a server by name.
+//! The accounts of a server by name, and the imports between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use windjet_protocol::transform::{Mapping, MappingTable};
 
 use crate::account::Account;
-use crate::options::{GLOBAL_ACCOUNT, Options, SYSTEM_ACCOUNT};
+use crate::imports::{self, Link};
+use crate::options::{GLOBAL_ACCOUNT, MappingOptions, Options, OptionsError, SYSTEM_ACCOUNT};
 
 /// See the module's page.
 #[derive(Debug)]
@@ -14,51 +16,76 @@ pub(crate) struct Accounts {
     global: Arc<Account>,
     system: RwLock<Option<Arc<Account>>>,
     by_name: RwLock<BTreeMap<String, Arc<Account>>>,
+    links: Mutex<Vec<Link>>,
 }
 
 impl Accounts {
     /// The accounts that `options` name, plus the global and the system account.
-    pub(crate) fn from_options(options: &Options) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with mappings, exports and imports.
+    pub(crate) fn from_options(options: &Options) -> Result<Self, OptionsError> {
         let global = Arc::new(Account::new(GLOBAL_ACCOUNT, GLOBAL_ACCOUNT));
         let accounts = Self {
             global: global.clone(),
             system: RwLock::new(None),
             by_name: RwLock::new(BTreeMap::from([(GLOBAL_ACCOUNT.to_owned(), global)])),
+            links: Mutex::default(),
         };
-        accounts.apply(options);
-        accounts
+        accounts.apply(options)?;
+        Ok(accounts)
     }
 
     /// Brings the accounts in line with `options`. Accounts that are gone from them are forgotten here; their clients
     /// are told by the reload.
-    pub(crate) fn apply(&self, options: &Options) {
-        self.global.configure(
-            options
-                .accounts
-                .get(GLOBAL_ACCOUNT)
-                .map(|account| account.limits)
-                .unwrap_or_default(),
-        );
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with mappings, exports and imports. Nothing has changed then.
+    pub(crate) fn apply(&self, options: &Options) -> Result<(), OptionsError> {
         let system_name = options.system_account.as_deref().unwrap_or(SYSTEM_ACCOUNT);
-        let mut by_name = self.by_name.write();
-        by_name.retain(|name, _| {
-            name == GLOBAL_ACCOUNT || name == system_name || options.accounts.contains_key(name)
-        });
-        for (name, account) in &options.accounts {
-            let entry = by_name
-                .entry(name.clone())
-                .or_insert_with(|| Arc::new(Account::new(name, name)));
-            if name != GLOBAL_ACCOUNT {
-                entry.configure(account.limits);
-            }
+        let mut problems = Vec::new();
+        let mut next = BTreeMap::from([(GLOBAL_ACCOUNT.to_owned(), self.global.clone())]);
+        let system = (!options.no_system_account).then_some(system_name);
+        for name in options.accounts.keys().map(String::as_str).chain(system) {
+            let account = self
+                .get(name)
+                .unwrap_or_else(|| Arc::new(Account::new(name, name)));
+            next.entry(name.to_owned()).or_insert(account);
         }
-        let system = (!options.no_system_account).then(|| {
-            by_name
-                .entry(system_name.to_owned())
-                .or_insert_with(|| Arc::new(Account::new(system_name, system_name)))
-                .clone()
-        });
-        *self.system.write() = system;
+        let tables: Vec<_> = next
+            .keys()
+            .map(|name| {
+                let mappings = match options.accounts.get(name) {
+                    Some(account) if name != GLOBAL_ACCOUNT => &account.mappings,
+                    _ if name == GLOBAL_ACCOUNT => &options.mappings,
+                    _ => return None,
+                };
+                mapping_table(mappings, &mut problems)
+            })
+            .collect();
+        if !problems.is_empty() {
+            return Err(OptionsError { problems });
+        }
+        let links = imports::link(&next, &options.accounts).map_err(|problems| OptionsError { problems })?;
+        imports::unlink(std::mem::replace(&mut *self.links.lock(), links));
+        for ((name, account), table) in next.iter().zip(tables) {
+            let limits = options
+                .accounts
+                .get(name)
+                .map(|account| account.limits)
+                .unwrap_or_default();
+            account.configure(limits, table);
+        }
+        *self.system.write() = system.and_then(|name| next.get(name).cloned());
+        *self.by_name.write() = next;
+        Ok(())
+    }
+
+    /// Takes all imports out, so that nothing keeps the accounts alive once the server is gone.
+    pub(crate) fn unlink(&self) {
+        imports::unlink(std::mem::take(&mut *self.links.lock()));
     }
 
     /// The account of clients that authenticate into no other one.
@@ -80,4 +107,31 @@ impl Accounts {
     pub(crate) fn all(&self) -> Vec<Arc<Account>> {
         self.by_name.read().values().cloned().collect()
     }
+}
+
+/// The mappings in the form that published subjects are looked up in; `None` when there are none.
+fn mapping_table(mappings: &[MappingOptions], problems: &mut Vec<String>) -> Option<MappingTable> {
+    let mut table = MappingTable::new();
+    for mapping in mappings {
+        let destinations = mapping
+            .destinations
+            .iter()
+            .map(|to| (to.subject.as_str(), u32::from(to.weight)));
+        match Mapping::weighted(&mapping.source, destinations) {
+            Ok(mapping) => table.insert(mapping),
+            Err(error) => {
+                let to: Vec<&str> = mapping
+                    .destinations
+                    .iter()
+                    .map(|to| to.subject.as_str())
+                    .collect();
+                problems.push(format!(
+                    "Error adding mapping for {:?} to {:?} : {error}",
+                    mapping.source,
+                    to.join(", ")
+                ));
+            }
+        }
+    }
+    (!table.is_empty()).then_some(table)
 }

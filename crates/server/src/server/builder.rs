@@ -144,7 +144,7 @@ impl Builder {
             auth::nkey::new_server_id(),
             self.options,
             authenticator,
-        ));
+        )?);
         let server = Server::from_shared(shared.clone());
         listener::open_all(&shared).await?;
         Ok(server)

@@ -6,15 +6,17 @@
 mod accounts;
 mod builder;
 mod info;
+mod lame_duck;
 mod limits;
 mod listener;
 mod registry;
+mod reload;
 mod shutdown;
 mod stats;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, Guard};
@@ -25,6 +27,7 @@ use windjet_protocol::wire::Connect;
 
 pub use builder::{Builder, StartError};
 pub use info::PROTOCOL_VERSION;
+pub use reload::{ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
 
@@ -36,7 +39,7 @@ pub(crate) use stats::Stats;
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile};
-use crate::options::{ConnectionType, Options};
+use crate::options::{ConnectionType, Options, OptionsError};
 
 /// State shared by everything that runs for one server.
 #[derive(Debug)]
@@ -64,7 +67,9 @@ pub(crate) struct Shared {
     /// Set when no new client is admitted any more.
     pub(crate) stop_accepting: CancellationToken,
     lame_duck: AtomicBool,
+    reloading: Mutex<()>,
     addresses: Mutex<Addresses>,
+    next_name: AtomicU64,
 }
 
 /// Where the listeners ended up.
@@ -94,10 +99,10 @@ pub(crate) enum Bound {
 }
 
 impl Shared {
-    fn new(id: String, options: Options, authenticator: Authenticator) -> Self {
+    fn new(id: String, options: Options, authenticator: Authenticator) -> Result<Self, OptionsError> {
         let limits = Limits::of(&options);
-        let accounts = Accounts::from_options(&options);
-        Self {
+        let accounts = Accounts::from_options(&options)?;
+        Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
             id,
             started: SystemTime::now(),
@@ -112,8 +117,16 @@ impl Shared {
             stop: CancellationToken::new(),
             stop_accepting: CancellationToken::new(),
             lame_duck: AtomicBool::new(false),
+            reloading: Mutex::new(()),
             addresses: Mutex::default(),
-        }
+            next_name: AtomicU64::new(0),
+        })
+    }
+
+    /// A short name that is unique on this server.
+    pub(crate) fn next_short_name(&self) -> String {
+        let n = self.next_name.fetch_add(1, Ordering::Relaxed);
+        format!("{}{n}", &self.id[1..7])
     }
 
     /// The options in force.

@@ -44,6 +44,7 @@ impl Server {
         let complete = tokio::time::timeout(deadline, shared.tasks.wait()).await.is_ok();
         if complete {
             shared.registry.clear();
+            shared.accounts.unlink();
         }
         ShutdownReport {
             connections,

@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
+mod accounts;
 mod in_process;
+mod operation;
 mod wire;

@@ -20,13 +20,19 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Connects and reads INFO, then says hello and waits for PONG.
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
+    /// Connects and reads INFO.
+    pub(crate) async fn open(address: SocketAddr) -> Self {
         let mut raw = Self {
             socket: TcpStream::connect(address).await.unwrap(),
             seen: Vec::new(),
         };
         assert!(raw.line().await.starts_with("INFO {"));
+        raw
+    }
+
+    /// Connects, says hello and waits for PONG.
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let mut raw = Self::open(address).await;
         raw.send(HELLO).await;
         assert_eq!(raw.line().await, "PONG");
         raw

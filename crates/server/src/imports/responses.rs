@@ -1,0 +1,167 @@
+//! The open requests that came into an account through service imports.
+//!
+//! Each has a reply subject `_R_.<table>.<token>` in the exporting account; one subscription of the table receives all of
+//! them and routes each answer to the requester under the reply subject that it chose.
+//!
+//! Bound: an entry goes with its last answer. Entries of requesters that went away are found by looking at a few of
+//! the oldest ones whenever a new one is opened, so the table stays within a small multiple of what is really open.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+
+use super::DEPTH_MAX;
+use crate::account::Account;
+use crate::options::ResponseType;
+use crate::router::{Message, Service, Sink, Subscription, Turn, route};
+
+/// Old entries looked at when a new one is opened.
+const LOOKED_AT: usize = 2;
+/// An unanswered request younger than this is never given up.
+const KEPT_FOR: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+struct Open {
+    requester: Weak<Account>,
+    reply: Bytes,
+    response_type: ResponseType,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: HashMap<u64, Open, RandomState>,
+    by_age: VecDeque<u64>,
+    next: u64,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Responses {
+    prefix: String,
+    table: Mutex<Table>,
+}
+
+impl Responses {
+    /// A table for `account`, with its subscription in place. `name` must be unique on the server.
+    pub(crate) fn attach(account: &Arc<Account>, name: &str) -> Arc<Self> {
+        let responses = Arc::new(Self {
+            prefix: format!("_R_.{name}."),
+            table: Mutex::default(),
+        });
+        let sink: Arc<dyn Service> = responses.clone();
+        let pattern = Bytes::from(format!("{}*", responses.prefix));
+        account.subscribe(Arc::new(Subscription::new(
+            pattern,
+            None,
+            Bytes::new(),
+            0,
+            account,
+            Sink::Service(sink),
+        )));
+        responses
+    }
+
+    /// Opens an entry; the answer is the reply subject that the service sees.
+    pub(crate) fn open(&self, requester: &Arc<Account>, reply: &[u8], response_type: ResponseType) -> String {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        table.give_up_some(now);
+        let token = table.next;
+        table.next += 1;
+        table.by_age.push_back(token);
+        let requester = Arc::downgrade(requester);
+        table.open.insert(
+            token,
+            Open {
+                requester,
+                reply: Bytes::copy_from_slice(reply),
+                response_type,
+                since: now,
+            },
+        );
+        format!("{}{token}", self.prefix)
+    }
+
+    /// Removes the entry of a reply subject made by [`Responses::open`].
+    pub(crate) fn forget(&self, reply: &str) {
+        if let Some(token) = self.token(reply.as_bytes()) {
+            self.table.lock().open.remove(&token);
+        }
+    }
+
+    fn token(&self, subject: &[u8]) -> Option<u64> {
+        std::str::from_utf8(subject)
+            .ok()?
+            .strip_prefix(&self.prefix)?
+            .parse()
+            .ok()
+    }
+}
+
+impl Table {
+    /// Looks at the oldest entries: drops those that nobody waits for, puts the others at the end.
+    fn give_up_some(&mut self, now: Instant) {
+        for _ in 0..LOOKED_AT {
+            let Some(token) = self.by_age.pop_front() else {
+                return;
+            };
+            let Some(entry) = self.open.get(&token) else {
+                continue;
+            };
+            if now.saturating_duration_since(entry.since) < KEPT_FOR {
+                self.by_age.push_front(token);
+                return;
+            }
+            let waited_for = entry.response_type != ResponseType::Singleton
+                && entry
+                    .requester
+                    .upgrade()
+                    .is_some_and(|account| !account.matches(&entry.reply).1.is_empty());
+            if waited_for {
+                self.by_age.push_back(token);
+            } else {
+                self.open.remove(&token);
+            }
+        }
+    }
+}
+
+impl Service for Responses {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let Some(token) = self.token(message.subject) else {
+            return false;
+        };
+        let found = {
+            let mut table = self.table.lock();
+            let Some(entry) = table.open.get(&token) else {
+                return false;
+            };
+            let found = (entry.requester.clone(), entry.reply.clone());
+            let last = match entry.response_type {
+                ResponseType::Singleton => true,
+                ResponseType::Stream => false,
+                ResponseType::Chunked => message.payload.is_empty(),
+            };
+            if last {
+                table.open.remove(&token);
+            }
+            found
+        };
+        let (Some(requester), reply) = (found.0.upgrade(), found.1) else {
+            return false;
+        };
+        if turn.depth >= DEPTH_MAX {
+            return false;
+        }
+        let (_, matches) = requester.matches(&reply);
+        turn.depth += 1;
+        let taken = route(&matches, &message.renamed(&reply, message.reply), turn);
+        turn.depth -= 1;
+        taken > 0
+    }
+}

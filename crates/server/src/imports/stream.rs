@@ -1,0 +1,38 @@
+//! A stream import at work.
+
+use std::sync::Weak;
+
+use windjet_protocol::transform::ImportTransform;
+
+use super::DEPTH_MAX;
+use crate::account::Account;
+use crate::router::{Message, Service, Turn, route};
+
+/// Carries messages of the exporting account into the importing one.
+#[derive(Debug)]
+pub(super) struct StreamImport {
+    /// The importing account.
+    pub(super) into: Weak<Account>,
+    /// From the exporter's subjects to the importer's.
+    pub(super) rename: ImportTransform,
+}
+
+impl Service for StreamImport {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let Some(into) = self.into.upgrade() else {
+            return false;
+        };
+        let mut subject = Vec::with_capacity(message.subject.len() + 16);
+        if turn.depth >= DEPTH_MAX || !self.rename.apply(message.subject, &mut subject) {
+            return false;
+        }
+        let (_, matches) = into.matches(&subject);
+        if matches.is_empty() {
+            return false;
+        }
+        turn.depth += 1;
+        let taken = route(&matches, &message.renamed(&subject, message.reply), turn);
+        turn.depth -= 1;
+        taken > 0
+    }
+}
