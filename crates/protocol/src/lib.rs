@@ -2,6 +2,7 @@
 //!
 //! * [`header`]: message headers, as a map and as raw blocks.
 //! * [`jetstream`]: the JetStream API as data.
+//! * [`reply`]: acknowledgements, their subjects and payloads.
 //! * [`subject`]: what a valid subject is, what matches what, and the types [`Subject`] and [`SubjectFilter`].
 //! * [`transform`]: rewriting subjects, by streams, account mappings and imports.
 //! * [`wire`]: the codec, both directions, over the caller's buffer.
@@ -22,10 +23,12 @@
 
 pub mod header;
 pub mod jetstream;
+pub mod reply;
 pub mod subject;
 pub mod transform;
 pub mod wire;
 
 pub use header::{HeaderError, HeaderMap};
+pub use reply::{Ack, AckSubject};
 pub use subject::{QueueFilter, Subject, SubjectError, SubjectFilter};
 pub use transform::{ImportTransform, MappingTable, Transform};
