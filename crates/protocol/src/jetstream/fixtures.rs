@@ -7,6 +7,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::jetstream::account::AccountInfo;
+use crate::jetstream::consumer::requests::{
+    ConsumerCreateResponse, ConsumerDeleteResponse, ConsumerInfoResponse, ConsumerListResponse,
+    ConsumerNamesResponse, ConsumerPauseResponse, ConsumerResetResponse, ConsumerUnpinResponse,
+};
 use crate::jetstream::publish::{BatchFlow, decode_pub_ack, encode_pub_error};
 use crate::jetstream::stream::get::MessageGetResponse;
 use crate::jetstream::stream::requests::{
@@ -16,6 +20,7 @@ use crate::jetstream::stream::requests::{
 use crate::jetstream::{ApiResponse, Response};
 
 const STREAM_ANSWERS: &str = include_str!("../../tests/fixtures/jetstream/stream_answers.jsonl");
+const CONSUMER_ANSWERS: &str = include_str!("../../tests/fixtures/jetstream/consumer_answers.jsonl");
 
 fn answer<T: ApiResponse + DeserializeOwned>(line: &str) -> Vec<u8> {
     serde_json::from_str::<Response<T>>(line)
@@ -56,6 +61,14 @@ fn again(line: &str) -> Vec<u8> {
         "stream_msg_delete_response" => answer::<MessageDeleteResponse>(line),
         "stream_snapshot_response" => answer::<SnapshotResponse>(line),
         "stream_restore_response" => answer::<RestoreResponse>(line),
+        "consumer_create_response" => answer::<ConsumerCreateResponse>(line),
+        "consumer_info_response" => answer::<ConsumerInfoResponse>(line),
+        "consumer_names_response" => answer::<ConsumerNamesResponse>(line),
+        "consumer_list_response" => answer::<ConsumerListResponse>(line),
+        "consumer_delete_response" => answer::<ConsumerDeleteResponse>(line),
+        "consumer_pause_response" => answer::<ConsumerPauseResponse>(line),
+        "consumer_unpin_response" => answer::<ConsumerUnpinResponse>(line),
+        "consumer_reset_response" => answer::<ConsumerResetResponse>(line),
         other => panic!("no reader for {other}"),
     }
 }
@@ -70,4 +83,9 @@ fn check(lines: &str) {
 #[test]
 fn stream_answers_of_the_real_server_come_back_byte_for_byte() {
     check(STREAM_ANSWERS);
+}
+
+#[test]
+fn consumer_answers_of_the_real_server_come_back_byte_for_byte() {
+    check(CONSUMER_ANSWERS);
 }

@@ -8,7 +8,7 @@
 //! * [`names`]: names of streams and consumers.
 //! * [`request`], [`response`]: the rules that all bodies and all answers share.
 //! * [`level`]: API level and the metadata that records it.
-//! * [`account`], [`stream`]: the bodies by endpoint.
+//! * [`account`], [`stream`], [`consumer`]: the bodies by endpoint.
 //! * [`publish`]: answers to publishes.
 //! * [`status`]: statuses of pull requests, direct gets and snapshots.
 //!
@@ -21,6 +21,7 @@
 //! A member that this version does not have is ignored when reading an answer.
 
 pub mod account;
+pub mod consumer;
 pub mod duration;
 pub mod error;
 #[cfg(test)]
@@ -35,6 +36,9 @@ pub mod status;
 pub mod stream;
 pub mod timestamp;
 
+pub use consumer::config::{AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy};
+pub use consumer::info::{ConsumerInfo, PriorityGroupState, SequenceInfo};
+pub use consumer::pull::PullRequest;
 pub use duration::{InvalidDuration, Nanos};
 pub use error::{ApiError, ErrorCode};
 pub use level::{API_LEVEL, Metadata};

@@ -13,7 +13,8 @@
 //!
 //! Every error is `400/10025` with a free text after `invalid JSON: `, except for required bodies (`400/10003`).
 //!
-//! Pull requests do not go through here: they come many per second and have forms that are not JSON.
+//! Pull requests do not go through here: they come many per second and have forms that are not JSON, see
+//! [`crate::jetstream::PullRequest`].
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

@@ -70,6 +70,7 @@ impl StreamConfig {
         }
         self.duplicate_window = DUPLICATE_WINDOW;
         if let Some(max) = window_max.filter(|max| max.is_positive() && *max < DUPLICATE_WINDOW) {
+            corrections.push("duplicate window limits are higher than current limits");
             self.duplicate_window = max;
         }
         if self.max_age.is_positive() && self.max_age < self.duplicate_window {
@@ -185,8 +186,12 @@ mod tests {
             (Nanos::from_secs(2), 0)
         );
         let mut config = StreamConfig::default();
-        config.fill_defaults(Some(Nanos::from_secs(30)));
+        let corrections = config.fill_defaults(Some(Nanos::from_secs(30)));
         assert_eq!(config.duplicate_window, Nanos::from_secs(30));
+        assert_eq!(
+            corrections,
+            ["duplicate window limits are higher than current limits"]
+        );
     }
 
     #[test]
