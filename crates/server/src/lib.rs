@@ -31,9 +31,11 @@ mod imports;
 pub mod options;
 mod router;
 mod server;
+mod tls;
 
 pub use client::Client;
 pub use options::Options;
 pub use server::{
     Builder, Counts, PROTOCOL_VERSION, ReloadError, ReloadReport, Server, ShutdownReport, StartError,
 };
+pub use tls::TlsError;

@@ -37,10 +37,10 @@ pub(crate) use outbound::{Carrier, Flushed, Outbound, State};
 pub(crate) use publish::{Published, Publisher};
 
 use crate::account::{Account, Counter};
-use crate::auth::{Identity, Permissions, ReplyGrants};
+use crate::auth::{Identity, PeerCertificate, Permissions, ReplyGrants};
 use crate::options::ConnectionType;
 use crate::router::{Counted, Message, Subscription, Turn};
-use crate::server::Shared;
+use crate::server::{Peer, Shared};
 
 /// What a client has told about itself, and whom it has been taken for.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ pub(crate) struct TlsFacts {
     pub(crate) cipher: String,
     /// Whether the handshake preceded INFO.
     pub(crate) first: bool,
+    /// The client's certificate, if it showed one.
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// One client, as the rest of the server sees it.
@@ -164,6 +166,15 @@ impl Connection {
             rtt_ns: AtomicU64::new(0),
             active_ms: AtomicU64::new(0),
             tls: new.tls,
+        }
+    }
+
+    /// What INFO needs to know of the client.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer {
+            id: self.id,
+            kind: self.kind,
+            ip: self.shown_ip.clone(),
         }
     }
 

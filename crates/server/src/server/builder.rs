@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
 use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
+use crate::tls::TlsError;
 
 /// Describes a server. Setters replace one option each; [`Builder::options`] gives access to all.
 ///
@@ -34,6 +35,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// A `tls` block cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// There is no tokio runtime to run on.
     #[error("a server must be started inside a tokio runtime")]
     NoRuntime,
@@ -139,12 +143,13 @@ impl Builder {
             return Err(StartError::NoRuntime);
         }
         self.options.validate()?;
-        let authenticator = Authenticator::from_options(&self.options)?;
-        let shared = Arc::new(Shared::new(
-            auth::nkey::new_server_id(),
-            self.options,
-            authenticator,
-        )?);
+        let options = self.options;
+        // Reading certificate files may block.
+        let shared = tokio::task::spawn_blocking(move || {
+            let authenticator = Authenticator::from_options(&options)?;
+            Shared::new(auth::nkey::new_server_id(), options, authenticator)
+        });
+        let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());
         listener::open_all(&shared).await?;
         Ok(server)

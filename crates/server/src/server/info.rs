@@ -13,15 +13,26 @@ pub(crate) const API_LEVEL: u32 = 5;
 /// Shown as the `go` field, which clients want non-empty.
 const RUNTIME: &str = concat!("rust-windjet-", env!("CARGO_PKG_VERSION"));
 
+/// What INFO needs to know of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    /// Number of the connection.
+    pub(crate) id: u64,
+    /// Its kind.
+    pub(crate) kind: ConnectionType,
+    /// Its address as shown, without port.
+    pub(crate) ip: String,
+}
+
 impl Shared {
     /// INFO for a client that was just accepted.
-    pub(crate) fn first_info(&self, connection: &Connection, nonce: Option<&str>) -> ServerInfo {
-        let kind = connection.kind;
+    pub(crate) fn first_info(&self, peer: &Peer, nonce: Option<&str>) -> ServerInfo {
+        let kind = peer.kind;
         let hides_auth = kind == ConnectionType::Standard && self.has_no_auth_user(kind);
         ServerInfo {
             nonce: nonce.unwrap_or_default().to_owned(),
             auth_required: self.auth_required(kind) && !hides_auth,
-            ..self.base_info(connection)
+            ..self.base_info(peer)
         }
     }
 
@@ -36,7 +47,7 @@ impl Shared {
                 .map(|account| account.name.to_string())
                 .unwrap_or_default(),
             acc_is_sys: account.is_some_and(|account| self.is_system(account)),
-            ..self.base_info(connection)
+            ..self.base_info(&connection.peer())
         }
     }
 
@@ -45,17 +56,17 @@ impl Shared {
         ServerInfo {
             max_payload,
             ldm: true,
-            ..self.base_info(connection)
+            ..self.base_info(&connection.peer())
         }
     }
 
-    fn base_info(&self, connection: &Connection) -> ServerInfo {
+    fn base_info(&self, peer: &Peer) -> ServerInfo {
         let options = self.options();
-        let (host, port) = self.advertised(connection.kind);
+        let (host, port) = self.advertised(peer.kind);
         let websocket = options
             .websocket
             .as_ref()
-            .filter(|_| connection.kind == ConnectionType::WebSocket);
+            .filter(|_| peer.kind == ConnectionType::WebSocket);
         let (tls, allow_plain) = match websocket {
             Some(websocket) => (websocket.tls.as_ref(), false),
             None => (options.tls.as_ref(), options.allow_non_tls),
@@ -69,13 +80,13 @@ impl Shared {
             host,
             port,
             headers: !options.no_header_support,
-            auth_required: self.auth_required(connection.kind),
+            auth_required: self.auth_required(peer.kind),
             tls_required: tls.is_some() && !allow_plain,
             tls_verify: tls.is_some_and(TlsOptions::demands_certificate),
             tls_available: tls.is_some() && allow_plain,
             max_payload: options.max_payload,
-            client_id: connection.id,
-            client_ip: connection.shown_ip.clone(),
+            client_id: peer.id,
+            client_ip: peer.ip.clone(),
             api_lvl: API_LEVEL,
             ..ServerInfo::default()
         }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use super::{Shared, StartError};
 use crate::connection::handshake;
-use crate::options::{ConnectionType, ListenAddress};
+use crate::options::ListenAddress;
 
 /// Connections that the system may keep waiting for `accept`.
 const BACKLOG: i32 = 1024;
@@ -22,9 +22,7 @@ pub(super) async fn open_all(shared: &Arc<Shared>) -> Result<(), StartError> {
     if let Some(address) = &options.listen {
         let listener = open(address).await?;
         shared.addresses.lock().client = listener.local_addr().ok();
-        shared
-            .tasks
-            .spawn(accept(shared.clone(), listener, ConnectionType::Standard));
+        shared.tasks.spawn(accept(shared.clone(), listener));
     }
     Ok(())
 }
@@ -61,7 +59,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, kind: ConnectionType) {
+async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -71,7 +69,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, kind: ConnectionType
         match accepted {
             Ok((socket, remote)) => {
                 let _ = socket.set_nodelay(true);
-                shared.tasks.spawn(serve(shared.clone(), socket, remote, kind));
+                shared.tasks.spawn(serve(shared.clone(), socket, remote));
             }
             Err(error) => {
                 tracing::error!("Error accepting a connection: {error}");
@@ -81,10 +79,10 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, kind: ConnectionType
     }
 }
 
-async fn serve(shared: Arc<Shared>, socket: TcpStream, remote: SocketAddr, kind: ConnectionType) {
+async fn serve(shared: Arc<Shared>, socket: TcpStream, remote: SocketAddr) {
     let stop = shared.stop.clone();
     let Some((session, source)) = stop
-        .run_until_cancelled(handshake::run(shared, socket, remote, kind))
+        .run_until_cancelled(handshake::run(shared, socket, remote))
         .await
         .flatten()
     else {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +27,7 @@ use windjet_protocol::wire::Connect;
 
 pub use builder::{Builder, StartError};
 pub use info::PROTOCOL_VERSION;
+pub(crate) use info::Peer;
 pub use reload::{ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
@@ -39,7 +40,8 @@ pub(crate) use stats::Stats;
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile};
-use crate::options::{ConnectionType, Options, OptionsError};
+use crate::options::{ConnectionType, Options};
+use crate::tls;
 
 /// State shared by everything that runs for one server.
 #[derive(Debug)]
@@ -54,6 +56,7 @@ pub(crate) struct Shared {
     options: ArcSwap<Options>,
     limits: ArcSwap<Limits>,
     authenticator: ArcSwap<Authenticator>,
+    tls: ArcSwapOption<tls::Setup>,
     /// Accounts by name.
     pub(crate) accounts: Accounts,
     /// Live and closed connections.
@@ -99,8 +102,9 @@ pub(crate) enum Bound {
 }
 
 impl Shared {
-    fn new(id: String, options: Options, authenticator: Authenticator) -> Result<Self, OptionsError> {
+    fn new(id: String, options: Options, authenticator: Authenticator) -> Result<Self, StartError> {
         let limits = Limits::of(&options);
+        let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let accounts = Accounts::from_options(&options)?;
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
@@ -110,6 +114,7 @@ impl Shared {
             limits: ArcSwap::from_pointee(limits),
             options: ArcSwap::from_pointee(options),
             authenticator: ArcSwap::from_pointee(authenticator),
+            tls: ArcSwapOption::from_pointee(tls),
             accounts,
             registry: Registry::default(),
             stats: Stats::default(),
@@ -142,6 +147,11 @@ impl Shared {
     /// The authenticator in force.
     pub(crate) fn authenticator(&self) -> Arc<Authenticator> {
         self.authenticator.load_full()
+    }
+
+    /// TLS of the client listener, if it has any.
+    pub(crate) fn tls(&self) -> Option<Arc<tls::Setup>> {
+        self.tls.load_full()
     }
 
     /// Where the listeners ended up.

@@ -10,6 +10,7 @@ use super::{Limits, Server, Shared};
 use crate::auth::Authenticator;
 use crate::connection::{CloseReason, Control};
 use crate::options::{Options, OptionsError};
+use crate::tls::{self, TlsError};
 
 /// What a reload changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub enum ReloadError {
     /// The new options contradict each other or cannot be honoured.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// The `tls` block cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An option that needs a restart was changed.
     #[error("config reload not supported for {option}: old={old}, new={new}")]
     NeedsRestart {
@@ -39,6 +43,8 @@ pub enum ReloadError {
 }
 
 impl Server {
+    /// Reads certificate files, so call it where blocking is allowed.
+    ///
     /// Applies new options as far as a running server can.
     ///
     /// Applied: credentials, users, permissions, accounts, mappings, imports and exports; limits of connections and
@@ -66,11 +72,13 @@ impl Shared {
         let old = self.options().clone();
         refuse_fixed(&old, &options)?;
         let authenticator = Authenticator::from_options(&options)?;
+        let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let report = ReloadReport {
             applied: changes(&old, &options),
         };
         self.accounts.apply(&options)?;
         self.limits.store(Arc::new(Limits::of(&options)));
+        self.tls.store(tls.map(Arc::new));
         self.authenticator.store(Arc::new(authenticator));
         let max = usize::try_from(options.max_connections).unwrap_or(0);
         self.options.store(Arc::new(options));

@@ -5,4 +5,5 @@
 mod accounts;
 mod in_process;
 mod operation;
+mod tls;
 mod wire;

@@ -1,0 +1,11 @@
+//! TLS for listeners: from options to a rustls configuration, and the handshake itself.
+//!
+//! A [`Setup`] is built once from a `tls` block and shared by all handshakes of a listener; a reload builds a new one,
+//! which new handshakes use. What is not done here: the order of handshake and INFO, which is
+//! [`crate::connection::handshake`]'s.
+
+mod certificates;
+mod setup;
+
+pub use setup::TlsError;
+pub(crate) use setup::{HandshakeError, Secured, Setup};
