@@ -8,13 +8,14 @@ use std::time::SystemTime;
 
 use super::credentials::{Attempt, Credentials, Evidence, Secret};
 use super::identity::{AuthFailure, Identity, IdentityKind, REDACTED, Recheck};
+use super::jwt::{ClaimedAccount, Trust};
 use super::users::{User, Users};
 use super::{checks, nkey, password};
 use crate::options::{ConnectionType, GLOBAL_ACCOUNT, Options, OptionsError, SYSTEM_ACCOUNT};
 
 /// Decides who may connect. Built from options; a reload builds a new one.
 ///
-/// The order of checks: nkey users if CONNECT has an `nkey`, then configured users (by the certificate where
+/// In operator mode the user's JWT decides alone. Otherwise the order is: nkey users if CONNECT has an `nkey`, then configured users (by the certificate where
 /// `verify_and_map` is on, else by `user`), then the token, then the single user. `no_auth_user` stands in only when
 /// no user, password or token was given and, where nkey users exist, no nkey. A JWT outside of operator mode is
 /// ignored, and so is everything on a server that asks for nothing.
@@ -25,6 +26,8 @@ pub struct Authenticator {
     websocket: Door,
     /// Whether clients without credentials enter the global account because only the system account has users.
     anonymous: bool,
+    /// Operator mode.
+    trust: Option<Trust>,
 }
 
 /// What one listener asks for.
@@ -54,15 +57,17 @@ impl Authenticator {
         let mut problems = Vec::new();
         let users = Users::compile(options, &mut problems);
         checks::check(options, &users, &mut problems);
+        let trust = Trust::compile(options, &mut problems);
         if !problems.is_empty() {
             return Err(OptionsError { problems });
         }
-        let main = main_door(options, &users);
+        let main = main_door(options, &users, trust.is_some());
         Ok(Self {
             websocket: websocket_door(options, &main),
-            anonymous: only_the_system_account_has_users(options),
+            anonymous: trust.is_none() && only_the_system_account_has_users(options),
             main,
             users,
+            trust,
         })
     }
 
@@ -79,7 +84,26 @@ impl Authenticator {
 
     /// Whether INFO must carry a nonce.
     pub fn nonce_required(&self) -> bool {
-        self.users.has_nkeys()
+        self.trust.is_some() || self.users.has_nkeys()
+    }
+
+    /// Whether accounts come from claims. `$G` is then not used by clients.
+    pub fn is_operator_mode(&self) -> bool {
+        self.trust.is_some()
+    }
+
+    /// The accounts of operator mode, with exports and imports that fit together at this time, and one line for each
+    /// account or import that had to be left out. Both empty in other modes.
+    pub fn claimed_accounts(&self, now: SystemTime) -> (Vec<ClaimedAccount>, Vec<String>) {
+        self.trust
+            .as_ref()
+            .map(|trust| trust.accounts(now))
+            .unwrap_or_default()
+    }
+
+    /// Public key of the system account in operator mode, if there is one.
+    pub fn claimed_system_account(&self) -> Option<&str> {
+        self.trust.as_ref()?.system_account()
     }
 
     /// Whether some password or token is configured as plain text, which is worth a warning.
@@ -138,7 +162,9 @@ impl Authenticator {
 
     fn judge(&self, attempt: &Attempt<'_>, evidence: Evidence) -> Result<Identity, AuthFailure> {
         let door = self.door(attempt.connection_type);
-        let identity = if door.required {
+        let identity = if let Some(trust) = &self.trust {
+            trust.authenticate(attempt, evidence)?
+        } else if door.required {
             self.configured(door, attempt, evidence)?
         } else {
             let shown = attempt.credentials.shown_user().to_owned();
@@ -330,11 +356,11 @@ fn in_global_account(kind: IdentityKind, user: String, evidence: Evidence) -> Id
     Identity::new(kind, user, Arc::from(GLOBAL_ACCOUNT), evidence)
 }
 
-fn main_door(options: &Options, users: &Users) -> Door {
+fn main_door(options: &Options, users: &Users, operator_mode: bool) -> Door {
     let auth = &options.auth;
     let tls = options.tls.as_ref();
     Door {
-        required: !users.is_empty() || auth.user.is_some() || auth.token.is_some(),
+        required: operator_mode || !users.is_empty() || auth.user.is_some() || auth.token.is_some(),
         user: auth
             .user
             .as_ref()

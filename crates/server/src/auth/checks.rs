@@ -25,7 +25,6 @@ pub(super) fn check(options: &Options, users: &Users, problems: &mut Vec<String>
     refuse(single && token, "Cannot have a user/pass and token");
     refuse(single && accounts, "Can not have a single user/pass and accounts");
     refuse(token && accounts, "Can not have a token and accounts");
-    refuse(auth.jwt.is_some(), "operator mode is not supported");
     for key in users.nkeys() {
         refuse(
             !nkey::is_public_key(key, &KeyPairType::User),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Permissions;
-use super::credentials::Evidence;
+use super::credentials::{Evidence, Secret};
 
 /// Shown in place of a token.
 pub(super) const REDACTED: &str = "[REDACTED]";
@@ -62,7 +62,7 @@ pub struct Identity {
     /// Tags in the user's JWT.
     pub tags: Vec<String>,
     /// The user's JWT.
-    pub jwt: Option<String>,
+    pub jwt: Option<Secret>,
     pub(super) evidence: Arc<Evidence>,
 }
 

@@ -11,6 +11,7 @@
 //! | [`reply_grants`](ReplyGrants) | the replies granted by `allow_responses` |
 //! | [`credentials`](Credentials), [`identity`](Identity) | what goes in, what comes out |
 //! | [`nkey`] | nonces, signatures, server ids |
+//! | [`jwt`] | operator mode: users and accounts by signed claims |
 //! | [`certificate`](PeerCertificate) | users named by TLS certificates, pins |
 
 mod authenticator;
@@ -19,6 +20,7 @@ mod checks;
 mod credentials;
 mod dn;
 mod identity;
+pub mod jwt;
 pub mod nkey;
 mod password;
 mod permissions;
