@@ -28,6 +28,7 @@
 //! All is pure. Where chance is needed, the plain methods use the thread's generator and the `_with` methods ask the
 //! caller's function, so that simulations repeat.
 
+mod function;
 mod import;
 mod mapping;
 mod template;

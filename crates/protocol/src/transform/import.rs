@@ -3,7 +3,8 @@
 //! An import gives another account's subjects a local name. Published subjects go one way, subscriptions go there as
 //! patterns, and answers come back, so the rule may only move tokens and must keep every wildcard.
 
-use super::template::{DestinationError, Function, Piece};
+use super::function::Function;
+use super::template::{DestinationError, Piece};
 use super::{Transform, TransformError};
 use crate::subject::{ANY_TOKEN, is_subset, tokens};
 
