@@ -5,7 +5,8 @@
 //! `"streams":null`). Clients look for `error`.
 //!
 //! A server makes a [`Response`] from the `Result` of its handler and sends [`Response::to_vec`]. For failures that
-//! are known before the request was read, such as an account without JetStream, there will be no `T` at hand.
+//! are known before the request was read, such as an account without JetStream, see
+//! [`crate::jetstream::ApiCall::failure`].
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -103,6 +104,21 @@ impl<'de, T: ApiResponse + DeserializeOwned> Deserialize<'de> for Response<T> {
                 .map_err(D::Error::custom),
         }
     }
+}
+
+/// A failure of a type whose answers carry nothing else then; `kind` is what follows [`API_TYPE_PREFIX`].
+pub(crate) fn bare_failure(kind: &str, error: &ApiError) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Failure<'a> {
+        r#type: String,
+        error: &'a ApiError,
+    }
+    // Serialising numbers and strings does not fail.
+    serde_json::to_vec(&Failure {
+        r#type: format!("{API_TYPE_PREFIX}{kind}"),
+        error,
+    })
+    .unwrap_or_default()
 }
 
 /// The window of a longer list that an answer shows.

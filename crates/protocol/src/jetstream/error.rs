@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     /// `err_code`, `code`, description of every error, as the behaviour specification lists them.
-    const EXPECTED: &str = include_str!("../../../tests/fixtures/api_errors.tsv");
+    const EXPECTED: &str = include_str!("../../tests/fixtures/api_errors.tsv");
 
     fn expected() -> Vec<(u16, u16, &'static str)> {
         EXPECTED

@@ -8,6 +8,7 @@
 //! * [`names`]: names of streams and consumers.
 //! * [`request`], [`response`]: the rules that all bodies and all answers share.
 //! * [`level`]: API level and the metadata that records it.
+//! * [`api`]: which call a subject means.
 //! * [`account`], [`stream`], [`consumer`]: the bodies by endpoint.
 //! * [`publish`]: answers to publishes.
 //! * [`status`]: statuses of pull requests, direct gets and snapshots.
@@ -21,6 +22,7 @@
 //! A member that this version does not have is ignored when reading an answer.
 
 pub mod account;
+pub mod api;
 pub mod consumer;
 pub mod duration;
 pub mod error;
@@ -36,6 +38,7 @@ pub mod status;
 pub mod stream;
 pub mod timestamp;
 
+pub use api::{ApiCall, ConsumerVerb, StreamVerb};
 pub use consumer::config::{AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy};
 pub use consumer::info::{ConsumerInfo, PriorityGroupState, SequenceInfo};
 pub use consumer::pull::PullRequest;
