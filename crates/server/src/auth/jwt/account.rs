@@ -123,7 +123,7 @@ fn to_options(claims: &AccountClaims) -> AccountOptions {
         imports: body.imports.iter().map(import).collect(),
         limits: limits(&body.limits),
         jetstream: jetstream(&body.limits),
-        msg_trace: body.trace.as_ref().and_then(trace),
+        msg_trace: body.trace.as_ref().map(trace),
         ..AccountOptions::default()
     }
 }
@@ -232,9 +232,7 @@ fn jetstream_limits(limits: &JetStreamLimits) -> AccountJetStreamLimits {
     }
 }
 
-fn trace(trace: &Trace) -> Option<(String, u8)> {
-    let percent = u8::try_from(trace.sampling)
-        .ok()
-        .filter(|percent| (1..=100).contains(percent));
-    checks::is_trace_destination(&trace.dest).then(|| (trace.dest.clone(), percent.unwrap_or(100)))
+fn trace(trace: &Trace) -> (String, u8) {
+    let percent = u8::try_from(trace.sampling).ok().filter(|&percent| percent > 0);
+    (trace.dest.clone(), percent.unwrap_or(100))
 }

@@ -3,11 +3,11 @@
 use ipnet::IpNet;
 use nkeys::KeyPairType;
 use windjet_protocol::subject::{
-    has_wildcards, is_subset, is_valid_publish, is_valid_subscription, overlaps, tokens,
+    has_wildcards, is_literal, is_subset, is_valid_subscription, overlaps, tokens,
 };
 
 use super::claims::{
-    Access, Account, Export, Import, Kind, Mapping, PermissionClaims, SigningKey, UserClaims,
+    Access, Account, Export, Import, Kind, Mapping, PermissionClaims, SigningKey, Trace, UserClaims,
 };
 use super::{decode_activation, times};
 use crate::auth::Permissions;
@@ -78,13 +78,15 @@ pub(super) fn account(id: &str, account: &Account) -> Result<(), String> {
     for (source, destinations) in &account.mappings {
         mapping(source, destinations)?;
     }
-    if let Some(trace) = &account.trace
-        && !(0..=100).contains(&trace.sampling)
-    {
-        return Err(format!(
-            "trace sampling {} is not in the range [1..100]",
-            trace.sampling
-        ));
+    if let Some(Trace { dest, sampling }) = &account.trace {
+        if !is_literal(dest.as_bytes()) {
+            return Err(format!(
+                "trace destination {dest:?} is not a valid publish subject"
+            ));
+        }
+        if !(0..=100).contains(sampling) {
+            return Err(format!("trace sampling {sampling} is not in the range [1..100]"));
+        }
     }
     exports(account)?;
     imports(id, account)
@@ -298,9 +300,4 @@ fn same_wildcards(remote: &str, local: &str) -> Result<(), String> {
             "local subject {local:?} does not have the wildcards of {remote:?}"
         ))
     }
-}
-
-/// Whether a trace destination can be published to; otherwise there is none.
-pub(super) fn is_trace_destination(subject: &str) -> bool {
-    is_valid_publish(subject.as_bytes()) && !has_wildcards(subject.as_bytes())
 }

@@ -33,17 +33,18 @@ pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
     zone.map_err(|error| error.to_string())
 }
 
-/// Whether the text is a time of day, `hh:mm:ss`.
+/// A time of day, `hh:mm:ss`; only the hour may have one digit.
 pub(super) fn time_of_day(text: &str) -> Option<Time> {
-    let mut parts = text.split(':').map(|part| {
-        let digits = matches!(part.len(), 1 | 2) && part.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| part.parse::<i8>().ok()).flatten()
-    });
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
-    if parts.next().is_some() {
+    let number = |text: &str| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse::<i8>().ok()).flatten()
+    };
+    let mut parts = text.split(':');
+    let (hour, minute, second) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() || hour.len() > 2 || minute.len() != 2 || second.len() != 2 {
         return None;
     }
-    Time::new(hour, minute, second, 0).ok()
+    Time::new(number(hour)?, number(minute)?, number(second)?, 0).ok()
 }
 
 /// Looks for the stretch of time that `now` is in. Of several the one that ends last counts. What cannot be read is
@@ -201,6 +202,7 @@ mod tests {
             ),
             Window::Closed
         );
-        assert!(time_of_day("8:5:0").is_some());
+        assert_eq!(time_of_day("8:5:0"), None);
+        assert!(time_of_day("8:05:00").is_some());
     }
 }

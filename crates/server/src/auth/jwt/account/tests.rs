@@ -180,10 +180,6 @@ fn mappings_and_traces_are_taken_over() {
     assert_eq!(mappings, [("a", vec![("b", 40)]), ("x", vec![("y", 100)])]);
     assert_eq!(account.options.msg_trace, Some(("traces".to_owned(), 30)));
     assert_eq!(
-        compiled(json!({"trace": {"dest": "t.>"}})).options.msg_trace,
-        None
-    );
-    assert_eq!(
         compiled(json!({"trace": {"dest": "t"}})).options.msg_trace,
         Some(("t".to_owned(), 100))
     );

@@ -561,6 +561,8 @@ fn invalid_account_claims_keep_their_users_out() {
         json!({"imports": [{"subject": "a", "type": "stream"}]}),
         json!({"mappings": {"a": [{"subject": "b", "weight": 60}, {"subject": "c", "weight": 60}]}}),
         json!({"default_permissions": {"pub": {"allow": ["a b"]}}}),
+        json!({"trace": {"dest": "t.>"}}),
+        json!({"trace": {"dest": "t", "sampling": 101}}),
     ] {
         let world = World::new().account(json!({"nats": change}));
         let failure = world.failure();
