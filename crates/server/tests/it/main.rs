@@ -4,6 +4,7 @@
 
 mod accounts;
 mod in_process;
+mod jwt_corpus;
 mod operation;
 mod tls;
 mod wire;
