@@ -18,6 +18,7 @@ use crate::tls::TlsError;
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     options: Options,
+    id: Option<String>,
 }
 
 /// Why a server did not start.
@@ -45,7 +46,7 @@ pub enum StartError {
 
 impl Builder {
     pub(crate) fn new(options: Options) -> Self {
-        Self { options }
+        Self { options, id: None }
     }
 
     /// Replaces all options.
@@ -143,16 +144,23 @@ impl Builder {
             return Err(StartError::NoRuntime);
         }
         self.options.validate()?;
+        let id = self.id.unwrap_or_else(auth::nkey::new_server_id);
         let options = self.options;
         // Reading certificate files may block.
         let shared = tokio::task::spawn_blocking(move || {
             let authenticator = Authenticator::from_options(&options)?;
-            Shared::new(auth::nkey::new_server_id(), options, authenticator)
+            Shared::new(id, options, authenticator)
         });
         let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());
         listener::open_all(&shared).await?;
         Ok(server)
+    }
+
+    /// The id that the server will have, for a program that has to tell it before the start. Asking fixes it, also for
+    /// clones made from here on; without asking, each start makes its own.
+    pub fn id(&mut self) -> &str {
+        self.id.get_or_insert_with(auth::nkey::new_server_id)
     }
 
     /// Path of the configuration file that the options came from, if any.

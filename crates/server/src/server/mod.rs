@@ -353,6 +353,19 @@ impl Server {
         self.shared().addresses().client
     }
 
+    /// Address of the WebSocket listener; `None` when there is none.
+    #[must_use]
+    pub fn websocket_addr(&self) -> Option<SocketAddr> {
+        self.shared().addresses().websocket
+    }
+
+    /// Address of HTTP monitoring, with or without TLS; `None` when there is none.
+    #[must_use]
+    pub fn monitoring_addr(&self) -> Option<SocketAddr> {
+        let addresses = self.shared().addresses();
+        addresses.monitoring.or(addresses.monitoring_tls)
+    }
+
     /// `nats://…` or `tls://…` of the client listener; `None` when there is none.
     #[must_use]
     pub fn client_url(&self) -> Option<String> {

@@ -1,0 +1,228 @@
+//! From flags to server options.
+//!
+//! Flags win over the configuration file, at the start and at every reload.
+
+use std::path::PathBuf;
+
+use windjet_server::options::{JetStreamOptions, ListenAddress, Options, TlsOptions};
+
+use super::flags::Flags;
+
+/// Port of clients when neither flags nor configuration name one.
+const CLIENT_PORT: u16 = 4222;
+/// Address of clients when neither flags nor configuration name one.
+const CLIENT_HOST: &str = "0.0.0.0";
+
+/// Applies `flags` to `options` and fills in where nats-server listens by itself.
+///
+/// # Errors
+///
+/// A sentence in nats-server's words.
+pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), String> {
+    apply_listeners(flags, options)?;
+    apply_log(flags, options);
+    apply_tls(flags, options)?;
+    if flags.routes.as_deref().is_some_and(|routes| !routes.is_empty()) {
+        return Err("routes are not supported: Windjet runs on one machine and joins no cluster".to_owned());
+    }
+    if let Some(name) = &flags.name {
+        options.server_name = Some(name.clone());
+    }
+    if let Some(advertise) = &flags.client_advertise {
+        options.client_advertise = Some(advertise.clone());
+    }
+    if let Some(path) = &flags.pid_file {
+        options.pid_file = Some(PathBuf::from(path));
+    }
+    if let Some(path) = &flags.ports_file_dir {
+        options.ports_file_dir = Some(PathBuf::from(path));
+    }
+    if let Some(token) = &flags.token {
+        options.auth.token = Some(token.clone());
+    }
+    if let Some(user) = &flags.user {
+        let password = flags.pass.clone().unwrap_or_default();
+        options.auth.user = Some((user.clone(), password));
+    }
+    match flags.jetstream {
+        Some(true) => {
+            options.jetstream.get_or_insert_with(JetStreamOptions::default);
+        }
+        Some(false) => options.jetstream = None,
+        None => {}
+    }
+    if let (Some(folder), Some(jetstream)) = (&flags.store_dir, &mut options.jetstream) {
+        jetstream.store_dir = Some(PathBuf::from(folder));
+    }
+    Ok(())
+}
+
+fn apply_listeners(flags: &Flags, options: &mut Options) -> Result<(), String> {
+    let listen = options.listen.get_or_insert_with(|| ListenAddress {
+        host: CLIENT_HOST.to_owned(),
+        port: Some(CLIENT_PORT),
+    });
+    if let Some(host) = &flags.host {
+        listen.host.clone_from(host);
+    }
+    match flags.port {
+        None => {}
+        Some(0) => listen.port = Some(CLIENT_PORT),
+        Some(port) => listen.port = self::port(port, &listen.host)?,
+    }
+    let host = listen.host.clone();
+    let monitor = |number: i64| -> Result<Option<ListenAddress>, String> {
+        if number == 0 {
+            return Ok(None);
+        }
+        let port = self::port(number, &host)?;
+        Ok(Some(ListenAddress {
+            host: host.clone(),
+            port,
+        }))
+    };
+    if let Some(number) = flags.http_port {
+        options.monitoring.http = monitor(number)?;
+    }
+    if let Some(number) = flags.https_port {
+        options.monitoring.https = monitor(number)?;
+    }
+    Ok(())
+}
+
+/// A port number; -1 asks for a free one.
+fn port(number: i64, host: &str) -> Result<Option<u16>, String> {
+    if number == -1 {
+        return Ok(None);
+    }
+    u16::try_from(number).map(Some).map_err(|_| {
+        format!("Error listening on port: {host}:{number}, \"listen tcp: address {number}: invalid port\"")
+    })
+}
+
+fn apply_log(flags: &Flags, options: &mut Options) {
+    let log = &mut options.log;
+    if let Some(file) = &flags.log_file {
+        log.file = Some(PathBuf::from(file));
+    }
+    if let Some(limit) = flags.log_size_limit {
+        log.file_size_limit = u64::try_from(limit).unwrap_or(0);
+    }
+    if let Some(debug) = flags.debug {
+        log.debug = debug;
+    }
+    if let Some(trace) = flags.trace {
+        log.trace = trace;
+    }
+    if flags.debug_trace == Some(true) || flags.debug_trace_verbose == Some(true) {
+        log.debug = true;
+        log.trace = true;
+    }
+    if flags.trace_verbose == Some(true) || flags.debug_trace_verbose == Some(true) {
+        log.trace = true;
+        log.trace_verbose = true;
+    }
+    if let Some(time) = flags.log_time {
+        log.no_time = !time;
+    }
+    if let Some(utc) = flags.log_time_utc {
+        log.utc = utc;
+    }
+    if let Some(length) = flags.max_traced_msg_len {
+        options.max_traced_msg_len = usize::try_from(length).unwrap_or(0);
+    }
+}
+
+fn apply_tls(flags: &Flags, options: &mut Options) -> Result<(), String> {
+    let paths = [&flags.tls_cert, &flags.tls_key, &flags.tls_ca_cert];
+    let wanted =
+        flags.tls == Some(true) || flags.tls_verify == Some(true) || paths.iter().any(|path| path.is_some());
+    if !wanted {
+        return Ok(());
+    }
+    let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
+    let certificate = given(&flags.tls_cert).ok_or("TLS Server certificate must be present and valid")?;
+    let key = given(&flags.tls_key).ok_or("TLS Server private key must be present and valid")?;
+    let mut tls = TlsOptions::default();
+    tls.certificates.push((certificate, key));
+    tls.ca_file = given(&flags.tls_ca_cert);
+    tls.verify = flags.tls_verify == Some(true);
+    options.tls = Some(tls);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dropin::flags::parse;
+
+    fn options(line: &str) -> Result<Options, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let (flags, _) = parse(&words).unwrap();
+        let mut options = Options::default();
+        apply(&flags, &mut options).map(|()| options)
+    }
+
+    #[test]
+    fn without_flags_clients_are_awaited_on_every_address() {
+        let listen = options("").unwrap().listen.unwrap();
+        assert_eq!((listen.host.as_str(), listen.port), ("0.0.0.0", Some(4222)));
+        assert_eq!(options("-p 0").unwrap().listen.unwrap().port, Some(4222));
+        assert_eq!(options("-p -1").unwrap().listen.unwrap().port, None);
+    }
+
+    #[test]
+    fn monitoring_is_bound_to_the_host_of_clients() {
+        let http = options("-m 8222 -a 127.0.0.1").unwrap().monitoring.http.unwrap();
+        assert_eq!((http.host.as_str(), http.port), ("127.0.0.1", Some(8222)));
+        assert_eq!(options("-m 0").unwrap().monitoring.http, None);
+    }
+
+    #[test]
+    fn a_port_out_of_range_is_refused_as_the_listener_would() {
+        assert_eq!(
+            options("-a 127.0.0.1 -p 99999").unwrap_err(),
+            r#"Error listening on port: 127.0.0.1:99999, "listen tcp: address 99999: invalid port""#
+        );
+    }
+
+    #[test]
+    fn any_flag_of_tls_switches_it_on_and_needs_certificate_and_key() {
+        assert_eq!(
+            options("--tls").unwrap_err(),
+            "TLS Server certificate must be present and valid"
+        );
+        assert_eq!(
+            options("--tlscert c.pem").unwrap_err(),
+            "TLS Server private key must be present and valid"
+        );
+        let tls = options("--tlscert c.pem --tlskey k.pem --tlsverify")
+            .unwrap()
+            .tls
+            .unwrap();
+        assert!(tls.verify);
+        assert_eq!(
+            tls.certificates,
+            [(PathBuf::from("c.pem"), PathBuf::from("k.pem"))]
+        );
+    }
+
+    #[test]
+    fn verbose_flags_combine_debug_and_trace() {
+        let switches = |line: &str| {
+            let log = options(line).unwrap().log;
+            (log.debug, log.trace, log.trace_verbose)
+        };
+        assert_eq!(switches("-D"), (true, false, false));
+        assert_eq!(switches("-V"), (false, true, false));
+        assert_eq!(switches("-DV"), (true, true, false));
+        assert_eq!(switches("-VV"), (false, true, true));
+        assert_eq!(switches("-DVV"), (true, true, true));
+    }
+
+    #[test]
+    fn routes_are_refused_and_other_cluster_flags_are_not() {
+        assert!(options("--routes nats://127.0.0.1:6222").is_err());
+        assert!(options("--cluster_listen nats://127.0.0.1:-1 --cluster_name c").is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! The lines of the log between start and readiness, in the order in which suites expect them.
+
+use std::net::SocketAddr;
+
+use sha2::{Digest as _, Sha256};
+use windjet_server::options::{ListenAddress, Options};
+use windjet_server::{PROTOCOL_VERSION, Server};
+
+use super::files::{Ports, urls};
+
+/// First lines: who this is.
+pub(super) fn greet(id: &str, options: &Options) {
+    tracing::info!("Starting {}", super::NAME);
+    tracing::info!("  Version:  {PROTOCOL_VERSION}");
+    tracing::info!("  Git:      [windjet {}]", env!("CARGO_PKG_VERSION"));
+    let name = options.server_name.as_deref().unwrap_or(id);
+    tracing::info!("  Name:     {name}");
+    if options.jetstream.is_some() {
+        tracing::info!("  Node:     {}", node(name));
+    }
+    tracing::info!("  ID:       {id}");
+    if let Some(file) = &options.config_file {
+        tracing::info!(
+            "Using configuration file: {} ({})",
+            file.display(),
+            options.config_digest
+        );
+    }
+}
+
+/// Lines about what listens, then the last one.
+pub(super) fn announce(server: &Server, options: &Options) {
+    if let Some(address) = server.monitoring_addr() {
+        let (scheme, configured) = match &options.monitoring.http {
+            Some(http) => ("http", Some(http)),
+            None => ("https", options.monitoring.https.as_ref()),
+        };
+        tracing::info!("Starting {scheme} monitor on {}", shown(configured, address));
+    }
+    if let (Some(address), Some(websocket)) = (server.websocket_addr(), &options.websocket) {
+        let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
+        let shown = shown(Some(&websocket.listen), address);
+        tracing::info!("Listening for websocket clients on {scheme}://{shown}");
+        if websocket.tls.is_none() {
+            tracing::warn!("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!");
+        }
+    }
+    if let Some(address) = server.client_addr() {
+        let shown = shown(options.listen.as_ref(), address);
+        tracing::info!("Listening for client connections on {shown}");
+        if options.tls.is_some() {
+            tracing::info!("TLS required for client connections");
+        }
+    }
+    tracing::info!("Server is ready");
+}
+
+/// What the ports file lists.
+pub(super) fn ports(server: &Server, options: &Options) -> Ports {
+    let tls = options.tls.is_some() && !options.allow_non_tls;
+    let websocket_tls = options
+        .websocket
+        .as_ref()
+        .is_some_and(|websocket| websocket.tls.is_some());
+    let monitoring = if options.monitoring.http.is_some() {
+        "http"
+    } else {
+        "https"
+    };
+    Ports {
+        nats: urls(if tls { "tls" } else { "nats" }, server.client_addr()),
+        monitoring: urls(monitoring, server.monitoring_addr()),
+        websocket: urls(if websocket_tls { "wss" } else { "ws" }, server.websocket_addr()),
+    }
+}
+
+/// The host as configured with the port in use.
+fn shown(configured: Option<&ListenAddress>, bound: SocketAddr) -> String {
+    match configured {
+        Some(configured) if configured.host.contains(':') && !configured.host.starts_with('[') => {
+            format!("[{}]:{}", configured.host, bound.port())
+        }
+        Some(configured) if !configured.host.is_empty() => format!("{}:{}", configured.host, bound.port()),
+        _ => bound.to_string(),
+    }
+}
+
+/// Short hash of a server's name, by which JetStream nodes are called.
+fn node(name: &str) -> String {
+    const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let hash = Sha256::digest(name.as_bytes());
+    hash.iter()
+        .take(8)
+        .map(|byte| char::from(DIGITS[usize::from(*byte) % DIGITS.len()]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_is_that_of_the_reference_for_the_same_name() {
+        let name = "NBHTH557KMYV7OWDS2UNXHZ2QOFAZG7PO72LVT5RNG2QK6HHR6S62MG2";
+        assert_eq!(node(name), "JndwEXKA");
+    }
+
+    #[test]
+    fn the_configured_host_is_shown_with_the_port_in_use() {
+        let bound = "127.0.0.1:5000".parse().unwrap();
+        let host = |host: &str| ListenAddress {
+            host: host.to_owned(),
+            port: None,
+        };
+        assert_eq!(shown(Some(&host("localhost")), bound), "localhost:5000");
+        assert_eq!(shown(Some(&host("0.0.0.0")), bound), "0.0.0.0:5000");
+        assert_eq!(shown(Some(&host("::1")), bound), "[::1]:5000");
+        assert_eq!(shown(None, bound), "127.0.0.1:5000");
+    }
+}
