@@ -10,6 +10,7 @@
 //! * [`level`]: API level and the metadata that records it.
 //! * [`api`]: which call a subject means.
 //! * [`account`], [`stream`], [`consumer`]: the bodies by endpoint.
+//! * [`advisory`]: what is published about streams, consumers and the server.
 //! * [`publish`]: answers to publishes.
 //! * [`status`]: statuses of pull requests, direct gets and snapshots.
 //!
@@ -22,6 +23,7 @@
 //! A member that this version does not have is ignored when reading an answer.
 
 pub mod account;
+pub mod advisory;
 pub mod api;
 pub mod consumer;
 pub mod duration;

@@ -7,6 +7,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::jetstream::account::AccountInfo;
+use crate::jetstream::advisory::{
+    ApiAudit, BatchAbandoned, ConsumerAction, ConsumerPause, Event, EventBody, GroupPinned, GroupUnpinned,
+    MaxDeliveries, MessageAcked, MessageNaked, MessageTerminated, RestoreComplete, RestoreCreate,
+    SnapshotComplete, SnapshotCreate, StreamAction,
+};
 use crate::jetstream::consumer::requests::{
     ConsumerCreateResponse, ConsumerDeleteResponse, ConsumerInfoResponse, ConsumerListResponse,
     ConsumerNamesResponse, ConsumerPauseResponse, ConsumerResetResponse, ConsumerUnpinResponse,
@@ -21,6 +26,8 @@ use crate::jetstream::{ApiResponse, Response};
 
 const STREAM_ANSWERS: &str = include_str!("../../tests/fixtures/jetstream/stream_answers.jsonl");
 const CONSUMER_ANSWERS: &str = include_str!("../../tests/fixtures/jetstream/consumer_answers.jsonl");
+/// One event a line: subject, blank, body.
+const EVENTS: &str = include_str!("../../tests/fixtures/jetstream/events.txt");
 
 fn answer<T: ApiResponse + DeserializeOwned>(line: &str) -> Vec<u8> {
     serde_json::from_str::<Response<T>>(line)
@@ -88,4 +95,48 @@ fn stream_answers_of_the_real_server_come_back_byte_for_byte() {
 #[test]
 fn consumer_answers_of_the_real_server_come_back_byte_for_byte() {
     check(CONSUMER_ANSWERS);
+}
+
+/// Reads an event, and gives its subject and text.
+fn event<B: EventBody + DeserializeOwned>(text: &str) -> (String, Vec<u8>) {
+    let event = serde_json::from_str::<Event<B>>(text).unwrap_or_else(|err| panic!("{err}: {text}"));
+    (event.body.subject(), event.to_vec())
+}
+
+#[test]
+fn events_of_the_real_server_come_back_byte_for_byte() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for line in EVENTS.lines() {
+        let (subject, text) = line.split_once(' ').unwrap();
+        let value: Value = serde_json::from_str(text).unwrap();
+        let kind = value["type"]
+            .as_str()
+            .unwrap()
+            .strip_prefix("io.nats.jetstream.")
+            .unwrap();
+        kinds.insert(kind.to_owned());
+        let again = match kind {
+            "advisory.v1.api_audit" => event::<ApiAudit>(text),
+            "advisory.v1.stream_action" => event::<StreamAction>(text),
+            "advisory.v1.snapshot_create" => event::<SnapshotCreate>(text),
+            "advisory.v1.snapshot_complete" => event::<SnapshotComplete>(text),
+            "advisory.v1.restore_create" => event::<RestoreCreate>(text),
+            "advisory.v1.restore_complete" => event::<RestoreComplete>(text),
+            "advisory.v1.stream_batch_abandoned" => event::<BatchAbandoned>(text),
+            "advisory.v1.consumer_action" => event::<ConsumerAction>(text),
+            "advisory.v1.consumer_pause" => event::<ConsumerPause>(text),
+            "advisory.v1.max_deliver" => event::<MaxDeliveries>(text),
+            "advisory.v1.nak" => event::<MessageNaked>(text),
+            "advisory.v1.terminated" => event::<MessageTerminated>(text),
+            "advisory.v1.consumer_group_pinned" => event::<GroupPinned>(text),
+            "advisory.v1.consumer_group_unpinned" => event::<GroupUnpinned>(text),
+            "metric.v1.consumer_ack" => event::<MessageAcked>(text),
+            other => panic!("no reader for {other}"),
+        };
+        assert_eq!(
+            (again.0.as_str(), std::str::from_utf8(&again.1).unwrap()),
+            (subject, text)
+        );
+    }
+    assert_eq!(kinds.len(), 15);
 }
