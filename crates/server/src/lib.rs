@@ -32,6 +32,7 @@ pub mod options;
 mod router;
 mod server;
 mod tls;
+mod websocket;
 
 pub use client::Client;
 pub use options::Options;

@@ -29,19 +29,24 @@ use crate::auth::{PeerCertificate, nkey};
 use crate::options::{ConnectionType, HandshakeFirst};
 use crate::server::{Peer, Shared};
 use crate::tls::{HandshakeError, Secured, Setup};
+use crate::websocket::{self, Cookies, Framing};
 
 /// First byte of a TLS handshake record.
 const TLS_RECORD: u8 = 0x16;
+
+/// The reading half of a transport.
+pub(crate) type Reading = Box<dyn AsyncRead + Send + Unpin>;
+/// The writing half of a transport.
+pub(crate) type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// What carries a client's bytes once every handshake is done.
 pub(crate) enum Stream {
     /// A plain socket.
     Socket(TcpStream),
     /// Anything else, as two halves.
-    Halves(
-        Box<dyn AsyncRead + Send + Unpin>,
-        Box<dyn AsyncWrite + Send + Unpin>,
-    ),
+    Halves(Reading, Writing),
+    /// A WebSocket, as the protocol's bytes and a transport for frames.
+    Frames(Reading, Writing, Framing),
 }
 
 /// What is known of a client by the time its bytes can be read.
@@ -59,6 +64,8 @@ pub(crate) struct Guest {
     pub(crate) tls: Option<TlsFacts>,
     /// The client's certificate.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
+    /// Credentials out of cookies.
+    pub(crate) cookies: Cookies,
 }
 
 /// Greets a client of the TCP listener. `None` when it is gone, or refused before there was a connection.
@@ -72,15 +79,8 @@ pub(crate) async fn run(
         kind: ConnectionType::Standard,
         ip: remote.ip().to_string(),
     };
-    let nonce = server.authenticator().nonce_required().then(nkey::new_nonce);
-    let guest = Guest {
-        peer,
-        remote,
-        nonce,
-        greeted: false,
-        tls: None,
-        certificate: None,
-    };
+    let mut guest = Guest::new(peer, remote);
+    guest.nonce = server.authenticator().nonce_required().then(nkey::new_nonce);
     let Some(setup) = server.tls() else {
         return Some(establish(&server, guest, Stream::Socket(socket)));
     };
@@ -143,14 +143,22 @@ async fn begins_with_tls(socket: &TcpStream, limit: Duration) -> io::Result<Opti
 }
 
 impl Guest {
+    /// A guest of whom nothing else is known yet.
+    pub(crate) fn new(peer: Peer, remote: SocketAddr) -> Self {
+        Self {
+            peer,
+            remote,
+            nonce: None,
+            greeted: false,
+            tls: None,
+            certificate: None,
+            cookies: Cookies::default(),
+        }
+    }
+
     fn secured(mut self, secured: Secured<TcpStream>, first: bool) -> (Self, Stream) {
-        self.certificate = secured.certificate;
-        self.tls = Some(TlsFacts {
-            version: secured.version,
-            cipher: secured.cipher,
-            first,
-            certificate: self.certificate.clone(),
-        });
+        self.certificate.clone_from(&secured.certificate);
+        self.tls = Some(secured.facts(first));
         let (reader, writer) = tokio::io::split(secured.stream);
         (self, Stream::Halves(Box::new(reader), Box::new(writer)))
     }
@@ -161,7 +169,8 @@ pub(crate) fn establish(server: &Arc<Shared>, guest: Guest, stream: Stream) -> (
     let info = (!guest.greeted).then(|| server.first_info(&guest.peer, guest.nonce.as_deref()));
     let stream = match stream {
         Stream::Socket(socket) => Ok(Arc::new(socket)),
-        Stream::Halves(reader, writer) => Err((reader, writer)),
+        Stream::Halves(reader, writer) => Err((reader, writer, None)),
+        Stream::Frames(reader, writer, framing) => Err((reader, writer, Some(framing))),
     };
     let carrier = match &stream {
         Ok(socket) => Carrier::Socket(socket.clone()),
@@ -188,13 +197,17 @@ pub(crate) fn establish(server: &Arc<Shared>, guest: Guest, stream: Stream) -> (
     }
     let source = match stream {
         Ok(socket) => Source::Socket(socket),
-        Err((reader, writer)) => Source::Stream {
-            reader,
-            writer: server.tasks.spawn(writer::run(connection.clone(), writer)),
-        },
+        Err((reader, writer, framing)) => {
+            let writing = connection.clone();
+            let writer = match framing {
+                None => server.tasks.spawn(writer::run(writing, writer)),
+                Some(framing) => server.tasks.spawn(websocket::write(writing, writer, framing)),
+            };
+            Source::Stream { reader, writer }
+        }
     };
     connection.flush();
-    let session = Session::new(connection.clone(), guest.nonce, guest.certificate);
+    let session = Session::new(connection.clone(), guest.nonce, guest.certificate, guest.cookies);
     if !admitted {
         connection.close(CloseReason::MaxConnectionsExceeded);
     }

@@ -35,6 +35,9 @@ use windjet_protocol::wire::encode;
 pub(crate) use close::{CloseReason, Closing};
 pub(crate) use outbound::{Carrier, Flushed, Outbound, State};
 pub(crate) use publish::{Published, Publisher};
+pub(crate) use reader::Source;
+pub(crate) use session::Session;
+pub(crate) use writer::write_all;
 
 use crate::account::{Account, Counter};
 use crate::auth::{Identity, PeerCertificate, Permissions, ReplyGrants};

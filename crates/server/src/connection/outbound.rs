@@ -82,6 +82,17 @@ impl Batch {
         self.segments.front().map(|segment| &segment.bytes()[self.head..])
     }
 
+    /// All that is left, in one piece.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut skip = self.head;
+        let mut all = Vec::new();
+        for segment in &self.segments {
+            all.extend_from_slice(&segment.bytes()[skip..]);
+            skip = 0;
+        }
+        all
+    }
+
     /// Drops `written` bytes from the front.
     pub(crate) fn advance(&mut self, mut written: usize) {
         while let Some(first) = self.segments.front() {

@@ -20,6 +20,7 @@ use crate::auth::{Attempt, AuthFailure, Credentials, Expires, Identity, PeerCert
 use crate::options::ConnectionType;
 use crate::router::{Message, Sink, Subscription, Turn};
 use crate::server::Bound;
+use crate::websocket::Cookies;
 
 /// Queue group that clients may not join.
 const SYSTEM_GROUP: &[u8] = b"_sys_";
@@ -65,6 +66,7 @@ pub(crate) struct Session {
     publisher: Option<Publisher>,
     nonce: Option<String>,
     certificate: Option<Arc<PeerCertificate>>,
+    cookies: Cookies,
     touched: Vec<Arc<Connection>>,
     received_msgs: u64,
     received_bytes: u64,
@@ -78,6 +80,7 @@ impl Session {
         connection: Arc<Connection>,
         nonce: Option<String>,
         certificate: Option<Arc<PeerCertificate>>,
+        cookies: Cookies,
     ) -> Self {
         let server = &connection.server;
         let limits = server.limits();
@@ -105,6 +108,7 @@ impl Session {
             publisher: None,
             nonce,
             certificate,
+            cookies,
             touched: Vec::new(),
             received_msgs: 0,
             received_bytes: 0,
@@ -222,10 +226,11 @@ impl Session {
     /// Dropped while the hash is computed, the connection stays unauthenticated.
     pub(super) async fn connect(&mut self, json: &[u8]) {
         let connection = self.connection.clone();
-        let Ok(connect) = Connect::from_json(json) else {
+        let Ok(mut connect) = Connect::from_json(json) else {
             self.close(CloseReason::ProtocolViolation);
             return;
         };
+        self.cookies.fill(&mut connect);
         if self.negotiated.connected {
             connection.forget_all();
         }

@@ -43,16 +43,12 @@ pub(crate) async fn run(connection: Arc<Connection>, mut transport: impl AsyncWr
         let closing = connection.closing.reason().is_some();
         while let Some(mut batch) = connection.outbound.take() {
             while let Some(first) = batch.first() {
-                let write = transport.write(first);
-                match timeout(connection.server.limits().write_deadline, write).await {
-                    Ok(Ok(written)) if written > 0 => {
-                        connection.outbound.wrote(written);
-                        batch.advance(written);
-                    }
-                    Ok(_) => return connection.close(CloseReason::WriteError),
-                    Err(_) if retries(&connection) => {}
-                    Err(_) => return connection.close(CloseReason::SlowConsumerWriteDeadline),
+                let size = first.len();
+                if !write_all(&connection, &mut transport, first).await {
+                    return;
                 }
+                connection.outbound.wrote(size);
+                batch.advance(size);
             }
         }
         if transport.flush().await.is_err() {
@@ -64,6 +60,35 @@ pub(crate) async fn run(connection: Arc<Connection>, mut transport: impl AsyncWr
         }
         connection.outbound.wait().await;
     }
+}
+
+/// Writes all of `bytes`; false when the connection was closed instead, at the write deadline or by an error.
+pub(crate) async fn write_all(
+    connection: &Connection,
+    transport: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        match timeout(
+            connection.server.limits().write_deadline,
+            transport.write(&bytes[at..]),
+        )
+        .await
+        {
+            Ok(Ok(written)) if written > 0 => at += written,
+            Ok(_) => {
+                connection.close(CloseReason::WriteError);
+                return false;
+            }
+            Err(_) if retries(connection) => {}
+            Err(_) => {
+                connection.close(CloseReason::SlowConsumerWriteDeadline);
+                return false;
+            }
+        }
+    }
+    true
 }
 
 fn retries(connection: &Connection) -> bool {

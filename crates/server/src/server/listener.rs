@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use super::{Shared, StartError};
 use crate::connection::handshake;
 use crate::options::ListenAddress;
+use crate::websocket;
 
 /// Connections that the system may keep waiting for `accept`.
 const BACKLOG: i32 = 1024;
@@ -22,9 +23,23 @@ pub(super) async fn open_all(shared: &Arc<Shared>) -> Result<(), StartError> {
     if let Some(address) = &options.listen {
         let listener = open(address).await?;
         shared.addresses.lock().client = listener.local_addr().ok();
-        shared.tasks.spawn(accept(shared.clone(), listener));
+        shared.tasks.spawn(accept(shared.clone(), listener, Door::Client));
+    }
+    if let Some(websocket) = &options.websocket {
+        let listener = open(&websocket.listen).await?;
+        shared.addresses.lock().websocket = listener.local_addr().ok();
+        shared
+            .tasks
+            .spawn(accept(shared.clone(), listener, Door::WebSocket));
     }
     Ok(())
+}
+
+/// What is spoken behind a listener.
+#[derive(Debug, Clone, Copy)]
+enum Door {
+    Client,
+    WebSocket,
 }
 
 /// Binds one address. Port `None` takes a free one.
@@ -59,7 +74,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+async fn accept(shared: Arc<Shared>, listener: TcpListener, door: Door) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -69,7 +84,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         match accepted {
             Ok((socket, remote)) => {
                 let _ = socket.set_nodelay(true);
-                shared.tasks.spawn(serve(shared.clone(), socket, remote));
+                shared.tasks.spawn(serve(shared.clone(), socket, remote, door));
             }
             Err(error) => {
                 tracing::error!("Error accepting a connection: {error}");
@@ -79,14 +94,15 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: Arc<Shared>, socket: TcpStream, remote: SocketAddr) {
+async fn serve(shared: Arc<Shared>, socket: TcpStream, remote: SocketAddr, door: Door) {
     let stop = shared.stop.clone();
-    let Some((session, source)) = stop
-        .run_until_cancelled(handshake::run(shared, socket, remote))
-        .await
-        .flatten()
-    else {
-        return;
+    let greeting = async {
+        match door {
+            Door::Client => handshake::run(shared, socket, remote).await,
+            Door::WebSocket => websocket::run(shared, socket, remote).await,
+        }
     };
-    crate::connection::reader::serve(session, source).await;
+    if let Some((session, source)) = stop.run_until_cancelled(greeting).await.flatten() {
+        crate::connection::reader::serve(session, source).await;
+    }
 }

@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     limits: ArcSwap<Limits>,
     authenticator: ArcSwap<Authenticator>,
     tls: ArcSwapOption<tls::Setup>,
+    websocket_tls: ArcSwapOption<tls::Setup>,
     /// Accounts by name.
     pub(crate) accounts: Accounts,
     /// Live and closed connections.
@@ -105,6 +106,7 @@ impl Shared {
     fn new(id: String, options: Options, authenticator: Authenticator) -> Result<Self, StartError> {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
+        let websocket_tls = tls::of_websocket(&options)?;
         let accounts = Accounts::from_options(&options)?;
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
@@ -115,6 +117,7 @@ impl Shared {
             options: ArcSwap::from_pointee(options),
             authenticator: ArcSwap::from_pointee(authenticator),
             tls: ArcSwapOption::from_pointee(tls),
+            websocket_tls: ArcSwapOption::from_pointee(websocket_tls),
             accounts,
             registry: Registry::default(),
             stats: Stats::default(),
@@ -152,6 +155,11 @@ impl Shared {
     /// TLS of the client listener, if it has any.
     pub(crate) fn tls(&self) -> Option<Arc<tls::Setup>> {
         self.tls.load_full()
+    }
+
+    /// TLS of the WebSocket listener, if it has any.
+    pub(crate) fn websocket_tls(&self) -> Option<Arc<tls::Setup>> {
+        self.websocket_tls.load_full()
     }
 
     /// Where the listeners ended up.

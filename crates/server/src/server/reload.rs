@@ -73,12 +73,14 @@ impl Shared {
         refuse_fixed(&old, &options)?;
         let authenticator = Authenticator::from_options(&options)?;
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
+        let websocket_tls = tls::of_websocket(&options)?;
         let report = ReloadReport {
             applied: changes(&old, &options),
         };
         self.accounts.apply(&options)?;
         self.limits.store(Arc::new(Limits::of(&options)));
         self.tls.store(tls.map(Arc::new));
+        self.websocket_tls.store(websocket_tls.map(Arc::new));
         self.authenticator.store(Arc::new(authenticator));
         let max = usize::try_from(options.max_connections).unwrap_or(0);
         self.options.store(Arc::new(options));

@@ -8,4 +8,15 @@ mod certificates;
 mod setup;
 
 pub use setup::TlsError;
+
+use crate::options::Options;
+
+/// The setup of the WebSocket listener; `None` when it is plain or absent.
+pub(crate) fn of_websocket(options: &Options) -> Result<Option<Setup>, TlsError> {
+    let tls = options
+        .websocket
+        .as_ref()
+        .and_then(|websocket| websocket.tls.as_ref());
+    tls.map(Setup::build).transpose()
+}
 pub(crate) use setup::{HandshakeError, Secured, Setup};

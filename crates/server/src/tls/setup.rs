@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificates::{Certificates, read_chain, read_pair};
 use crate::auth::PeerCertificate;
+use crate::connection::TlsFacts;
 use crate::options::{TlsOptions, TlsVersion};
 
 /// Why a `tls` block cannot be used.
@@ -80,6 +81,18 @@ pub(crate) struct Secured<S> {
     pub(crate) version: String,
     /// Cipher suite, in the words of the standard.
     pub(crate) cipher: String,
+}
+
+impl<S> Secured<S> {
+    /// What monitoring shows of it.
+    pub(crate) fn facts(&self, first: bool) -> TlsFacts {
+        TlsFacts {
+            version: self.version.clone(),
+            cipher: self.cipher.clone(),
+            first,
+            certificate: self.certificate.clone(),
+        }
+    }
 }
 
 /// See the module's page.

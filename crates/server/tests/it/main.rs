@@ -7,4 +7,5 @@ mod in_process;
 mod jwt_corpus;
 mod operation;
 mod tls;
+mod websocket;
 mod wire;
