@@ -236,8 +236,9 @@ impl<'a> DirectGet<'a> {
 /// Reads the body; unknown members never matter here.
 fn read(body: &[u8]) -> Result<MessageGetRequest, Status> {
     // serde would take a list of the members in order for the object.
-    match body.first() {
-        Some(b'[') => Err(Status::MalformedRequest),
+    match body {
+        [b'[', ..] => Err(Status::MalformedRequest),
+        b"null" => Ok(MessageGetRequest::default()),
         _ => serde_json::from_slice(body).map_err(|_| Status::MalformedRequest),
     }
 }
@@ -412,6 +413,7 @@ mod tests {
         for (body, status) in [
             ("", Status::EmptyRequest),
             ("{}", Status::EmptyRequest),
+            ("null", Status::EmptyRequest),
             (r#"{"batch":2}"#, Status::EmptyRequest),
             (r#"{"multi_last":[]}"#, Status::EmptyRequest),
             ("junk", Status::MalformedRequest),
@@ -513,7 +515,13 @@ mod tests {
 
     #[test]
     fn direct_get_by_subject_takes_no_other_choice() {
-        for body in ["", "{}", r#"{"no_hdr":true}"#, r#"{"no_hdr":true,"foo":1}"#] {
+        for body in [
+            "",
+            "{}",
+            "null",
+            r#"{"no_hdr":true}"#,
+            r#"{"no_hdr":true,"foo":1}"#,
+        ] {
             let get = DirectGet::parse(Some("a.b"), body.as_bytes()).unwrap();
             assert_eq!(get.no_headers, body.contains("no_hdr"));
             assert_eq!(
