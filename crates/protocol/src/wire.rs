@@ -28,8 +28,10 @@
 //! line = verb [1*(SP|TAB) args] *(SP|TAB) [CR] LF
 //! ```
 //!
-//! Verbs are read in any case. Arguments are separated by runs of SP, TAB or CR. After `PING`, `PONG` and `+OK` the rest
-//! of the line is ignored. A payload is followed by exactly CR LF. Numbers have one to nine decimal digits.
+//! Verbs are read in any case. Arguments are separated by runs of SP or TAB; in `SUB` and `UNSUB` a CR separates too, in
+//! messages it is an ordinary byte, as in the reference. `CONNECT` and `INFO` do not need the whitespace before their
+//! document. After `PING`, `PONG` and `+OK` the rest of the line is ignored. A payload is followed by exactly CR LF.
+//! Numbers have one to nine decimal digits.
 //!
 //! # Bounds, and where they differ from the reference
 //!

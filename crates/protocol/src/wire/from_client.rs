@@ -5,7 +5,9 @@
 //! permissions are the server's. The one thing it does refuse on behalf of the connection is a message with headers
 //! where they were not negotiated, because that must be refused before its payload is awaited.
 
-use super::line::{Body, Found, Scan, Verb, Word, parse_size, pick, sizes, split, word};
+use super::line::{
+    Body, Found, Rest, Scan, Verb, Word, is_blank, is_blank_or_cr, parse_size, pick, sizes, split, word,
+};
 use super::{DEFAULT_MAX_CONTROL_LINE, DEFAULT_MAX_PAYLOAD, DecodeError, Malformed, Step};
 
 /// One operation from a client. Slices borrow from the buffer given to [`ClientDecoder::decode`].
@@ -25,7 +27,7 @@ pub enum ClientOp<'b> {
     Err(&'b [u8]),
     /// `PUB`.
     Pub {
-        /// Where to. Free of whitespace, not validated further.
+        /// Where to. Free of spaces, tabs and LF, not validated further.
         subject: &'b [u8],
         /// Where answers should go.
         reply: Option<&'b [u8]>,
@@ -34,7 +36,7 @@ pub enum ClientOp<'b> {
     },
     /// `HPUB`.
     HPub {
-        /// Where to. Free of whitespace, not validated further.
+        /// Where to. Free of spaces, tabs and LF, not validated further.
         subject: &'b [u8],
         /// Where answers should go.
         reply: Option<&'b [u8]>,
@@ -98,8 +100,12 @@ impl Verb for ClientVerb {
     }
 
     #[inline]
-    fn has_args(self) -> bool {
-        !matches!(self, Self::Ping | Self::Pong | Self::Ok)
+    fn rest(self) -> Rest {
+        match self {
+            Self::Ping | Self::Pong | Self::Ok => Rest::Ignored,
+            Self::Connect | Self::Info => Rest::Json,
+            Self::Err | Self::Pub | Self::HPub | Self::Sub | Self::Unsub => Rest::Words,
+        }
     }
 }
 
@@ -182,7 +188,7 @@ impl ClientDecoder {
 
     #[inline]
     fn pub_body(&self, buf: &[u8], start: usize, end: usize, next: usize) -> Result<Body, DecodeError> {
-        let (subject, reply, total) = match split::<3>(buf, start, end) {
+        let (subject, reply, total) = match split::<3>(buf, start, end, is_blank) {
             Some(([subject, total, _], 2)) => (subject, None, total),
             Some(([subject, reply, total], 3)) => (subject, Some(reply), total),
             _ => return Err(argument_count("PUB")),
@@ -202,7 +208,7 @@ impl ClientDecoder {
         if !self.headers {
             return Err(DecodeError::HeadersNotNegotiated);
         }
-        let (subject, reply, header, total) = match split::<4>(buf, start, end) {
+        let (subject, reply, header, total) = match split::<4>(buf, start, end, is_blank) {
             Some(([subject, header, total, _], 3)) => (subject, None, header, total),
             Some(([subject, reply, header, total], 4)) => (subject, Some(reply), header, total),
             _ => return Err(argument_count("HPUB")),
@@ -266,7 +272,7 @@ fn argument_count(verb: &'static str) -> DecodeError {
 }
 
 fn sub(buf: &[u8], start: usize, end: usize) -> Result<ClientOp<'_>, DecodeError> {
-    match split::<3>(buf, start, end) {
+    match split::<3>(buf, start, end, is_blank_or_cr) {
         Some(([subject, sid, _], 2)) => Ok(ClientOp::Sub {
             subject: word(buf, subject),
             queue: None,
@@ -282,7 +288,7 @@ fn sub(buf: &[u8], start: usize, end: usize) -> Result<ClientOp<'_>, DecodeError
 }
 
 fn unsub(buf: &[u8], start: usize, end: usize) -> Result<ClientOp<'_>, DecodeError> {
-    match split::<2>(buf, start, end) {
+    match split::<2>(buf, start, end, is_blank_or_cr) {
         Some(([sid, _], 1)) => Ok(ClientOp::Unsub {
             sid: word(buf, sid),
             max: None,

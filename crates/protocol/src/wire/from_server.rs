@@ -3,7 +3,7 @@
 //! For tests, tools and benchmarks. It accepts what the reference server sends, including doubled spaces on message
 //! lines and the space before the line end of `INFO`, and has the same contract as the other direction.
 
-use super::line::{Body, Found, Scan, Verb, pick, sizes, split, word};
+use super::line::{Body, Found, Rest, Scan, Verb, is_blank, pick, sizes, split, word};
 use super::{DecodeError, Malformed, Step};
 
 /// One operation from a server. Slices borrow from the buffer given to [`ServerDecoder::decode`].
@@ -74,8 +74,12 @@ impl Verb for ServerVerb {
     }
 
     #[inline]
-    fn has_args(self) -> bool {
-        !matches!(self, Self::Ping | Self::Pong | Self::Ok)
+    fn rest(self) -> Rest {
+        match self {
+            Self::Ping | Self::Pong | Self::Ok => Rest::Ignored,
+            Self::Info => Rest::Json,
+            Self::Msg | Self::HMsg | Self::Err => Rest::Words,
+        }
     }
 }
 
@@ -150,7 +154,7 @@ impl ServerDecoder {
         next: usize,
     ) -> Result<Body, DecodeError> {
         let verb = if headers { "HMSG" } else { "MSG" };
-        let (subject, sid, reply, header, total) = match (split::<5>(buf, start, end), headers) {
+        let (subject, sid, reply, header, total) = match (split::<5>(buf, start, end, is_blank), headers) {
             (Some(([subject, sid, total, ..], 3)), false) => (subject, sid, None, None, total),
             (Some(([subject, sid, reply, total, _], 4)), false) => (subject, sid, Some(reply), None, total),
             (Some(([subject, sid, header, total, _], 4)), true) => (subject, sid, None, Some(header), total),

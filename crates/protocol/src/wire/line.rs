@@ -17,12 +17,23 @@ pub(super) enum Found<V> {
     Nothing,
 }
 
+/// What follows a verb on its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Nothing that counts.
+    Ignored,
+    /// Whitespace, then arguments.
+    Words,
+    /// A document, after whitespace or at once.
+    Json,
+}
+
 /// A direction's set of verbs.
 pub(super) trait Verb: Copy {
     /// Looks at the front of the buffer.
     fn find(buf: &[u8]) -> Found<Self>;
-    /// Whether whitespace and arguments follow; otherwise the rest of the line is ignored.
-    fn has_args(self) -> bool;
+    /// What follows the verb.
+    fn rest(self) -> Rest;
 }
 
 /// Chooses among verbs that share their first letter. No verb may be the beginning of another.
@@ -70,23 +81,30 @@ impl<V: Verb> Scan<V> {
         loop {
             match *self {
                 Self::Verb => match V::find(buf) {
-                    Found::Whole(verb, len) if !verb.has_args() => {
-                        *self = Self::Args {
-                            verb,
-                            start: len,
-                            searched: len,
-                        };
-                    }
-                    Found::Whole(verb, len) => match buf.get(len) {
-                        Some(b' ' | b'\t') => {
+                    Found::Whole(verb, len) => match (verb.rest(), buf.get(len)) {
+                        (Rest::Ignored, _) => {
+                            *self = Self::Args {
+                                verb,
+                                start: len,
+                                searched: len,
+                            }
+                        }
+                        (_, None) => return Ok(None),
+                        (_, Some(b' ' | b'\t')) => {
                             *self = Self::Spaces {
                                 verb,
                                 from: len,
                                 at: len + 1,
                             }
                         }
-                        Some(_) => return Err(DecodeError::UnknownOperation),
-                        None => return Ok(None),
+                        (Rest::Json, Some(_)) => {
+                            *self = Self::Args {
+                                verb,
+                                start: len,
+                                searched: len,
+                            }
+                        }
+                        (Rest::Words, Some(_)) => return Err(DecodeError::UnknownOperation),
                     },
                     Found::Prefix => return Ok(None),
                     Found::Nothing => return Err(DecodeError::UnknownOperation),
@@ -163,9 +181,15 @@ fn within(len: usize, limit: usize) -> Result<(), DecodeError> {
 /// Offsets of one word.
 pub(super) type Word = (usize, usize);
 
-/// Splits `buf[start..end]` into at most `N` words; `None` when there are more. Offsets are those of `buf`.
+/// Splits `buf[start..end]` at runs of gaps into at most `N` words; `None` when there are more. Offsets are those of
+/// `buf`.
 #[inline]
-pub(super) fn split<const N: usize>(buf: &[u8], start: usize, end: usize) -> Option<([Word; N], usize)> {
+pub(super) fn split<const N: usize>(
+    buf: &[u8],
+    start: usize,
+    end: usize,
+    is_gap: impl Fn(u8) -> bool,
+) -> Option<([Word; N], usize)> {
     let text = &buf[..end];
     let mut words = [(0, 0); N];
     let mut count = 0;
@@ -186,8 +210,15 @@ pub(super) fn split<const N: usize>(buf: &[u8], start: usize, end: usize) -> Opt
     }
 }
 
+/// What separates the words of a message's control line.
 #[inline]
-const fn is_gap(byte: u8) -> bool {
+pub(super) const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// What separates the words of `SUB` and `UNSUB`.
+#[inline]
+pub(super) const fn is_blank_or_cr(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 

@@ -93,7 +93,7 @@ fn other_first_letters_are_refused_at_once() {
 #[test]
 fn a_wrong_verb_is_refused_before_its_line_ends() {
     for bytes in [
-        "PX", "PUX", "PINX", "POX", "PUBX", "HPUBX", "SUBX", "UNX", "CONNECTX", "INFX", "+X", "-ERX", "-ERRX",
+        "PX", "PUX", "PINX", "POX", "PUBX", "HPUBX", "SUBX", "UNX", "CONNEX", "INFX", "+X", "-ERX", "-ERRX",
     ] {
         fails(bytes.as_bytes(), DecodeError::UnknownOperation);
         let prefix = &bytes[..bytes.len() - 1];
@@ -103,10 +103,31 @@ fn a_wrong_verb_is_refused_before_its_line_ends() {
 
 #[test]
 fn a_verb_with_arguments_needs_a_space_after_it() {
-    for verb in ["PUB", "HPUB", "SUB", "UNSUB", "CONNECT", "INFO", "-ERR"] {
+    for verb in ["PUB", "HPUB", "SUB", "UNSUB", "-ERR"] {
         fails(format!("{verb}\r\n").as_bytes(), DecodeError::UnknownOperation);
         fails(format!("{verb}\n").as_bytes(), DecodeError::UnknownOperation);
     }
+}
+
+#[test]
+fn a_document_may_follow_its_verb_at_once() {
+    gives(
+        b"CONNECT{}\r\nINFO{\"a\":1}\r\nconnect\r\n",
+        &["CONNECT {}", r#"INFO {\"a\":1}"#, "CONNECT "],
+    );
+}
+
+#[test]
+fn a_cr_within_a_line_separates_only_in_subscriptions() {
+    gives(
+        b"PUB a\rb 1\r\nx\r\nPUB \ra 0\r\n\r\n",
+        &[r"PUB a\rb - [x]", r"PUB \ra - []"],
+    );
+    gives(
+        b"SUB a\rq 1\r\r\nUNSUB 1\r2\r\n",
+        &["SUB a q 1", "UNSUB 1 Some(2)"],
+    );
+    fails(b"PUB a 5\r\r\nhello\r\n", malformed("PUB", Malformed::Size));
 }
 
 #[test]
