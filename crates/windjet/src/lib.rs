@@ -1,3 +1,32 @@
-//! JetStream as a Rust library: a durable message broker inside your own process, on the NATS wire protocol.
+//! A durable message broker inside your own process, on the NATS wire protocol.
+//!
+//! This is the crate an application depends on. It re-exports the embedded broker; the pieces live in crates of their own.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use windjet::Server;
+//!
+//! let server = Server::builder().start().await?; // no port, no thread, no file
+//! let client = server.client();
+//! let mut orders = client.subscribe("orders.>").await?;
+//! client.publish("orders.new", "42").await?;
+//! let message = orders.next().await.ok_or("the subscription ended")?;
+//! assert_eq!(&message.payload[..], b"42");
+//! server.shutdown(Duration::from_secs(5)).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Features: `test-util` adds the `test` module, which gives a private server in one line.
 
-pub use windjet_server::Options;
+#[cfg(feature = "test-util")]
+pub mod test;
+
+pub use windjet_protocol as protocol;
+pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
+pub use windjet_server::{
+    Builder, Client, Counts, Options, PROTOCOL_VERSION, ReloadError, ReloadReport, Server, ShutdownReport,
+    StartError, TlsError, auth, client, options,
+};

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 use windjet_protocol::transform::{Mapping, MappingTable};
 
 use crate::account::Account;
+use crate::auth::Authenticator;
 use crate::imports::{self, Link};
-use crate::options::{GLOBAL_ACCOUNT, MappingOptions, Options, OptionsError, SYSTEM_ACCOUNT};
+use crate::options::{AccountOptions, GLOBAL_ACCOUNT, MappingOptions, Options, OptionsError, SYSTEM_ACCOUNT};
 
 /// See the module's page.
 #[derive(Debug)]
@@ -20,12 +22,12 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// The accounts that `options` name, plus the global and the system account.
+    /// The accounts that `options` and the claims of `authenticator` name, plus the global and the system account.
     ///
     /// # Errors
     ///
     /// All that is wrong with mappings, exports and imports.
-    pub(crate) fn from_options(options: &Options) -> Result<Self, OptionsError> {
+    pub(crate) fn new(options: &Options, authenticator: &Authenticator) -> Result<Self, OptionsError> {
         let global = Arc::new(Account::new(GLOBAL_ACCOUNT, GLOBAL_ACCOUNT));
         let accounts = Self {
             global: global.clone(),
@@ -33,34 +35,41 @@ impl Accounts {
             by_name: RwLock::new(BTreeMap::from([(GLOBAL_ACCOUNT.to_owned(), global)])),
             links: Mutex::default(),
         };
-        accounts.apply(options)?;
+        accounts.apply(options, authenticator)?;
         Ok(accounts)
     }
 
-    /// Brings the accounts in line with `options`. Accounts that are gone from them are forgotten here; their clients
-    /// are told by the reload.
+    /// Brings the accounts in line with `options` and claims. Accounts that are gone from them are forgotten here; their
+    /// clients are told by the reload.
     ///
     /// # Errors
     ///
     /// All that is wrong with mappings, exports and imports. Nothing has changed then.
-    pub(crate) fn apply(&self, options: &Options) -> Result<(), OptionsError> {
-        let system_name = options.system_account.as_deref().unwrap_or(SYSTEM_ACCOUNT);
+    pub(crate) fn apply(&self, options: &Options, authenticator: &Authenticator) -> Result<(), OptionsError> {
+        let definitions = definitions(options, authenticator);
+        let system = system_name(options, authenticator);
         let mut problems = Vec::new();
         let mut next = BTreeMap::from([(GLOBAL_ACCOUNT.to_owned(), self.global.clone())]);
-        let system = (!options.no_system_account).then_some(system_name);
-        for name in options.accounts.keys().map(String::as_str).chain(system) {
+        for (name, definition) in &definitions {
+            let account = self
+                .get(name)
+                .unwrap_or_else(|| Arc::new(Account::new(name, &definition.shown)));
+            next.entry(name.clone()).or_insert(account);
+        }
+        if let Some(name) = &system {
             let account = self
                 .get(name)
                 .unwrap_or_else(|| Arc::new(Account::new(name, name)));
-            next.entry(name.to_owned()).or_insert(account);
+            next.entry(name.clone()).or_insert(account);
         }
+        let settings = |name: &str| definitions.get(name).map(|definition| &definition.options);
         let tables: Vec<_> = next
             .keys()
             .map(|name| {
-                let mappings = match options.accounts.get(name) {
-                    Some(account) if name != GLOBAL_ACCOUNT => &account.mappings,
+                let mappings = match settings(name) {
                     _ if name == GLOBAL_ACCOUNT => &options.mappings,
-                    _ => return None,
+                    Some(account) => &account.mappings,
+                    None => return None,
                 };
                 mapping_table(mappings, &mut problems)
             })
@@ -68,17 +77,19 @@ impl Accounts {
         if !problems.is_empty() {
             return Err(OptionsError { problems });
         }
-        let links = imports::link(&next, &options.accounts).map_err(|problems| OptionsError { problems })?;
+        let accounts = definitions
+            .iter()
+            .map(|(name, definition)| (name.clone(), definition.options.clone()))
+            .collect();
+        let links = imports::link(&next, &accounts).map_err(|problems| OptionsError { problems })?;
         imports::unlink(std::mem::replace(&mut *self.links.lock(), links));
         for ((name, account), table) in next.iter().zip(tables) {
-            let limits = options
-                .accounts
-                .get(name)
-                .map(|account| account.limits)
-                .unwrap_or_default();
-            account.configure(limits, table);
+            account.configure(
+                settings(name).map(|account| account.limits).unwrap_or_default(),
+                table,
+            );
         }
-        *self.system.write() = system.and_then(|name| next.get(name).cloned());
+        *self.system.write() = system.and_then(|name| next.get(&name).cloned());
         *self.by_name.write() = next;
         Ok(())
     }
@@ -107,6 +118,57 @@ impl Accounts {
     pub(crate) fn all(&self) -> Vec<Arc<Account>> {
         self.by_name.read().values().cloned().collect()
     }
+}
+
+/// An account as it is asked for.
+struct Definition {
+    /// The name people gave it.
+    shown: String,
+    options: AccountOptions,
+}
+
+/// The accounts of the configuration or, in operator mode, of the claims. What has to be left out is logged.
+fn definitions(options: &Options, authenticator: &Authenticator) -> BTreeMap<String, Definition> {
+    if !authenticator.is_operator_mode() {
+        let define = |(name, options): (&String, &AccountOptions)| {
+            (
+                name.clone(),
+                Definition {
+                    shown: name.clone(),
+                    options: options.clone(),
+                },
+            )
+        };
+        return options.accounts.iter().map(define).collect();
+    }
+    let (claimed, left_out) = authenticator.claimed_accounts(SystemTime::now());
+    for problem in left_out {
+        tracing::warn!("{problem}");
+    }
+    claimed
+        .into_iter()
+        .map(|account| {
+            (
+                account.id.to_string(),
+                Definition {
+                    shown: account.name.to_string(),
+                    options: account.options,
+                },
+            )
+        })
+        .collect()
+}
+
+/// The system account; `None` when there is to be none.
+fn system_name(options: &Options, authenticator: &Authenticator) -> Option<String> {
+    if options.no_system_account {
+        return None;
+    }
+    let chosen = options
+        .system_account
+        .as_deref()
+        .or_else(|| authenticator.claimed_system_account());
+    Some(chosen.unwrap_or(SYSTEM_ACCOUNT).to_owned())
 }
 
 /// The mappings in the form that published subjects are looked up in; `None` when there are none.

@@ -107,7 +107,7 @@ impl Shared {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
-        let accounts = Accounts::from_options(&options)?;
+        let accounts = Accounts::new(&options, &authenticator)?;
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
             id,

@@ -77,7 +77,7 @@ impl Shared {
         let report = ReloadReport {
             applied: changes(&old, &options),
         };
-        self.accounts.apply(&options)?;
+        self.accounts.apply(&options, &authenticator)?;
         self.limits.store(Arc::new(Limits::of(&options)));
         self.tls.store(tls.map(Arc::new));
         self.websocket_tls.store(websocket_tls.map(Arc::new));
