@@ -26,6 +26,7 @@
 mod account;
 pub mod auth;
 pub mod client;
+pub mod config;
 mod connection;
 mod imports;
 pub mod options;

@@ -405,7 +405,8 @@ fn websocket_door(options: &Options, main: &Door) -> Door {
 fn only_the_system_account_has_users(options: &Options) -> bool {
     let auth = &options.auth;
     let system = options.system_account.as_deref().unwrap_or(SYSTEM_ACCOUNT);
-    let block = auth.user.is_some()
+    let block = auth.block_defined
+        || auth.user.is_some()
         || auth.token.is_some()
         || !auth.users.is_empty()
         || auth.timeout.is_some()

@@ -22,6 +22,9 @@ pub struct AuthOptions {
     pub no_auth_user: Option<String>,
     /// Operator (JWT) mode. Excludes users and accounts of the configuration.
     pub jwt: Option<JwtOptions>,
+    /// Whether an `authorization` block was given, be it empty. Without one, a server whose only configured
+    /// account is the system account takes clients without credentials into the global account.
+    pub block_defined: bool,
 }
 
 /// Operator mode: whom to trust and where account claims come from.

@@ -20,6 +20,12 @@ pub struct JetStreamOptions {
     pub max_file_store: Option<u64>,
     /// JetStream domain.
     pub domain: Option<String>,
+    /// Prefix of the server tag that replicas must differ in; shown in monitoring only.
+    pub unique_tag: Option<String>,
+    /// API requests that may wait for their turn; more are dropped. `None` means the default.
+    pub request_queue_limit: Option<u64>,
+    /// The same for requests that only read. `None` means `request_queue_limit`.
+    pub info_queue_limit: Option<u64>,
     /// Server-wide limits.
     pub limits: JetStreamServerLimits,
 }
@@ -53,6 +59,9 @@ impl Default for JetStreamOptions {
             max_memory_store: None,
             max_file_store: None,
             domain: None,
+            unique_tag: None,
+            request_queue_limit: None,
+            info_queue_limit: None,
             limits: JetStreamServerLimits::default(),
         }
     }

@@ -21,6 +21,15 @@ impl ListenAddress {
             port: None,
         }
     }
+
+    /// The address; an empty host becomes that of `clients`, or every address when there is none.
+    pub fn with_host_of(&self, clients: Option<&Self>) -> Self {
+        let mut address = self.clone();
+        if address.host.is_empty() {
+            address.host = clients.map_or_else(|| "0.0.0.0".to_owned(), |clients| clients.host.clone());
+        }
+        address
+    }
 }
 
 /// Lowest TLS version that is spoken.
@@ -160,7 +169,8 @@ impl WebSocketOptions {
     }
 }
 
-/// HTTP monitoring.
+/// HTTP monitoring. An empty host in an address stands for the host of the client listener; see
+/// [`ListenAddress::with_host_of`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MonitoringOptions {

@@ -10,6 +10,7 @@
 mod auth;
 mod jetstream;
 mod listener;
+mod sharing;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,9 @@ pub use jetstream::{AccountJetStreamLimits, JetStreamOptions, JetStreamServerLim
 pub use listener::{
     HandshakeFirst, ListenAddress, MonitoringOptions, TlsOptions, TlsVersion, WebSocketOptions,
 };
+pub(crate) use sharing::check_sharing;
 pub use validate::OptionsError;
+pub(crate) use validate::check_mapping;
 
 /// The name of the account of clients that authenticate into no other one.
 pub const GLOBAL_ACCOUNT: &str = "$G";
@@ -68,6 +71,10 @@ pub struct Options {
     pub monitoring: MonitoringOptions,
     /// JetStream. `None` means off.
     pub jetstream: Option<JetStreamOptions>,
+    /// Folder for JetStream when `jetstream` names none. Has no effect while JetStream is off.
+    pub store_dir: Option<PathBuf>,
+    /// Switches of nats-server that are shown in `varz` and have no other effect.
+    pub feature_flags: BTreeMap<String, bool>,
 
     /// Most client connections at a time. Default 65,536. Zero or less admits nobody.
     pub max_connections: i64,
@@ -172,6 +179,8 @@ impl Default for Options {
             websocket: None,
             monitoring: MonitoringOptions::default(),
             jetstream: None,
+            store_dir: None,
+            feature_flags: BTreeMap::new(),
             max_connections: 65_536,
             max_subscriptions: 0,
             max_sub_tokens: 0,

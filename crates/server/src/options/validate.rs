@@ -1,6 +1,14 @@
 //! Checks across options, all problems reported at once.
+//!
+//! A configuration file is checked for what it says when it is read; here is checked what holds for every set
+//! of options, wherever they came from. nats-server makes these checks when it starts, not with `-t`.
 
-use super::Options;
+use windjet_protocol::subject::is_valid_subscription;
+use windjet_protocol::transform::{Mapping, MappingError};
+
+use super::{MappingOptions, Options, SYSTEM_ACCOUNT, TlsOptions, WebSocketOptions, check_sharing};
+use crate::auth::Authenticator;
+use crate::config::format_duration;
 
 /// What is wrong with a set of options: one line a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +26,28 @@ impl Options {
     /// All problems at once, in the words of nats-server where it has the same check.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let mut problems = Vec::new();
+        self.check_numbers(&mut problems);
+        if let Err(error) = Authenticator::from_options(self) {
+            problems.extend(error.problems);
+        }
+        self.check_accounts(&mut problems);
+        self.check_listeners(&mut problems);
+        self.check_jetstream(&mut problems);
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(OptionsError { problems })
+        }
+    }
+
+    fn check_numbers(&self, problems: &mut Vec<String>) {
+        if self.lame_duck_grace_period >= self.lame_duck_duration {
+            problems.push(format!(
+                "lame duck grace period ({}) should be strictly lower than lame duck duration ({})",
+                format_duration(self.lame_duck_grace_period),
+                format_duration(self.lame_duck_duration)
+            ));
+        }
         if self.max_payload > i64::try_from(self.max_pending).unwrap_or(i64::MAX) {
             problems.push(format!(
                 "max_payload ({}) cannot be higher than max_pending ({})",
@@ -27,10 +57,147 @@ impl Options {
         if self.server_name.as_deref().is_some_and(|name| name.contains(' ')) {
             problems.push("server name cannot contain spaces".to_owned());
         }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(OptionsError { problems })
+    }
+
+    fn check_accounts(&self, problems: &mut Vec<String>) {
+        if let Some(name) = &self.system_account
+            && self.auth.jwt.is_none()
+            && !self.no_system_account
+            && name != SYSTEM_ACCOUNT
+            && !self.accounts.contains_key(name)
+        {
+            problems.push("error resolving system account: account missing".to_owned());
+        }
+        let mappings = self.accounts.values().flat_map(|account| &account.mappings);
+        for mapping in self.mappings.iter().chain(mappings) {
+            if let Err(reason) = check_mapping(mapping) {
+                let to = match mapping.destinations.as_slice() {
+                    [only] if only.weight == 100 => format!(" to {:?}", only.subject),
+                    _ => String::new(),
+                };
+                problems.push(format!(
+                    "Error adding mapping for {:?}{to} : {reason}",
+                    mapping.source
+                ));
+            }
+        }
+        problems.extend(check_sharing(&self.accounts));
+    }
+
+    fn check_listeners(&self, problems: &mut Vec<String>) {
+        if let (Some(http), Some(https)) = (&self.monitoring.http, &self.monitoring.https) {
+            let shown = |port: Option<u16>| port.map_or(-1, i32::from);
+            problems.push(format!(
+                "can't specify both HTTP ({}) and HTTPs ({}) ports",
+                shown(http.port),
+                shown(https.port)
+            ));
+        }
+        if self.monitoring.https.is_some() && self.tls.is_none() {
+            problems.push("TLS cert and key required for HTTPS".to_owned());
+        }
+        if let Some(tls) = &self.tls {
+            check_pins(tls, "", problems);
+        }
+        if let Some(websocket) = &self.websocket {
+            check_websocket(websocket, problems);
         }
     }
+
+    fn check_jetstream(&self, problems: &mut Vec<String>) {
+        let Some(jetstream) = &self.jetstream else {
+            return;
+        };
+        let system = self.system_account.as_deref().unwrap_or(SYSTEM_ACCOUNT);
+        if self
+            .accounts
+            .get(system)
+            .is_some_and(|account| account.jetstream.is_some())
+        {
+            problems.push("Not allowed to enable JetStream on the system account".to_owned());
+        }
+        if let Some(domain) = &jetstream.domain {
+            let derived = format!("$JS.{domain}.API.>");
+            if !is_valid_subscription(derived.as_bytes()) {
+                problems.push(format!(
+                    "invalid domain name: derived {derived:?} is not a valid subject"
+                ));
+            } else if domain.contains(['.', '*', '>']) {
+                problems.push("invalid domain name: may not contain ., * or >".to_owned());
+            }
+        }
+    }
+}
+
+/// Checks one mapping. The error completes `Error adding mapping for "source" : `.
+pub(crate) fn check_mapping(mapping: &MappingOptions) -> Result<(), MappingError> {
+    let destinations = mapping
+        .destinations
+        .iter()
+        .map(|to| (to.subject.as_str(), u32::from(to.weight)));
+    Mapping::weighted(&mapping.source, destinations).map(drop)
+}
+
+fn check_pins(tls: &TlsOptions, prefix: &str, problems: &mut Vec<String>) {
+    for pin in &tls.pinned_certs {
+        if pin.len() != 64 || !pin.bytes().all(|b| b.is_ascii_hexdigit()) {
+            problems.push(format!(
+                "{prefix}error parsing 'pinned_certs' key {} does not look like lower case hex-encoded \
+                 sha256 of DER encoded SubjectPublicKeyInfo",
+                pin.to_lowercase()
+            ));
+        }
+    }
+}
+
+fn check_websocket(websocket: &WebSocketOptions, problems: &mut Vec<String>) {
+    match &websocket.tls {
+        Some(tls) => check_pins(tls, "websocket: ", problems),
+        None if websocket.no_tls => {}
+        None => problems.push("websocket requires TLS configuration".to_owned()),
+    }
+    for origin in &websocket.allowed_origins {
+        if let Err(reason) = check_origin(origin) {
+            problems.push(format!("unable to parse allowed origin{reason}"));
+        }
+    }
+    for name in websocket.headers.keys() {
+        let lower = name.to_ascii_lowercase();
+        let reserved = [
+            "host",
+            "content-length",
+            "connection",
+            "upgrade",
+            "nats-no-masking",
+        ];
+        if reserved.contains(&lower.as_str()) {
+            problems.push(format!("websocket: invalid header {name:?} not allowed"));
+        } else if lower.starts_with("sec-websocket-") {
+            problems.push(format!(
+                "websocket: invalid header {name:?}, \"Sec-WebSocket-\" prefix not allowed"
+            ));
+        }
+    }
+}
+
+/// An origin is `http://host[:port]` or `https://host[:port]`.
+fn check_origin(origin: &str) -> Result<(), String> {
+    let invalid = || format!(": parse {origin:?}: invalid URI for request");
+    let (scheme, host) = match origin.split_once(':') {
+        _ if origin.starts_with('/') => ("", ""),
+        Some((scheme, rest)) => {
+            let host = rest.strip_prefix("//").ok_or_else(invalid)?;
+            (scheme, host.split(['/', '?']).next().unwrap_or_default())
+        }
+        None => return Err(invalid()),
+    };
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return Err(format!(
+            " {origin:?}: allowed origins must be absolute URLs with http or https scheme"
+        ));
+    }
+    if host.is_empty() {
+        return Err(format!(" {origin:?}: host is required"));
+    }
+    Ok(())
 }

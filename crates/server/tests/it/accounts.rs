@@ -209,7 +209,7 @@ async fn an_imported_service_that_nobody_serves_has_no_responders() {
 #[tokio::test]
 async fn imports_that_are_not_offered_are_start_errors() {
     let mut private = export(ExportKind::Service, "x");
-    private.accounts = vec!["C".to_owned()];
+    private.accounts = vec!["A".to_owned()];
     let error = pair(
         exporting(vec![private]),
         importing(vec![import(service(None), "A", "x")]),

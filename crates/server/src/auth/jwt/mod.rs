@@ -31,7 +31,7 @@ pub mod claims;
 mod exchange;
 mod template;
 #[cfg(test)]
-pub(super) mod test_support;
+pub(crate) mod test_support;
 #[cfg(test)]
 mod tests;
 mod times;
