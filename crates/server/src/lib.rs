@@ -38,6 +38,7 @@ mod websocket;
 pub use client::Client;
 pub use options::Options;
 pub use server::{
-    Builder, Counts, PROTOCOL_VERSION, ReloadError, ReloadReport, Server, ShutdownReport, StartError,
+    Builder, Counts, MemoryReport, PROTOCOL_VERSION, ReloadError, ReloadReport, Server, ShutdownReport,
+    StartError,
 };
 pub use tls::TlsError;

@@ -60,13 +60,17 @@ impl Mailbox {
     pub(crate) fn push(&self, subscription: &Arc<Subscription>, message: &router::Message<'_>) -> bool {
         let size = message.size() + message.subject.len();
         let mut queue = self.queue.lock();
-        if queue.messages.len() >= self.max_msgs || queue.bytes + size > self.max_bytes {
+        if queue.messages.len() >= self.max_msgs
+            || queue.bytes + size > self.max_bytes
+            || !self.count(0, size)
+        {
             drop(queue);
             self.overflow(subscription);
             return false;
         }
         let counted = subscription.count();
         if counted == Counted::Closed {
+            self.count(size, 0);
             return false;
         }
         queue.bytes += size;
@@ -85,6 +89,12 @@ impl Mailbox {
         }
         self.waker.wake();
         true
+    }
+
+    /// Tells the server's memory count of a change; false, with nothing counted, when it is over the budget.
+    fn count(&self, before: usize, now: usize) -> bool {
+        let memory = &self.connection.server.memory;
+        memory.changed(before, now) || !memory.changed(now, before)
     }
 
     fn overflow(&self, subscription: &Subscription) {
@@ -117,6 +127,7 @@ impl Mailbox {
         let mut queue = self.queue.lock();
         let message = queue.messages.pop_front()?;
         queue.bytes = queue.bytes.saturating_sub(message.size());
+        self.count(message.size(), 0);
         Some(message)
     }
 
@@ -124,6 +135,13 @@ impl Mailbox {
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.waker.wake();
+    }
+
+    /// Throws away what nobody will take. The mailbox itself may live on in publishers' remembered matches.
+    pub(crate) fn discard(&self) {
+        let mut queue = self.queue.lock();
+        queue.messages = VecDeque::new();
+        self.count(std::mem::take(&mut queue.bytes), 0);
     }
 
     /// Messages that found the mailbox full.

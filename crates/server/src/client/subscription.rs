@@ -73,5 +73,6 @@ impl Stream for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.unsubscribe();
+        self.mailbox.discard();
     }
 }

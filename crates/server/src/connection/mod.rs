@@ -316,13 +316,14 @@ impl Connection {
 
     /// Writes what is pending as far as the socket takes it at once; the rest follows by a drain task.
     pub(crate) fn flush(self: &Arc<Self>) {
-        match self.outbound.flush() {
+        match self.outbound.flush(&self.server.memory) {
             Flushed::Done => {}
             Flushed::Blocked => {
                 let connection = self.clone();
                 self.server.tasks.spawn(writer::drain(connection));
             }
             Flushed::Failed => self.close(CloseReason::WriteError),
+            Flushed::OverBudget => self.close(CloseReason::SlowConsumerPendingBytes),
         }
     }
 
@@ -362,7 +363,7 @@ impl Connection {
     /// Begins the close. The first reason wins; the connection's task does the rest.
     pub(crate) fn close(&self, reason: CloseReason) {
         if self.closing.begin(reason) {
-            self.outbound.close(!reason.flushes());
+            self.outbound.close(!reason.flushes(), &self.server.memory);
             self.wake.notify_one();
         }
     }

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::buffers;
+use crate::server::Memory;
 
 /// Payloads of at least this size are queued as shared bytes instead of being copied into every receiver's buffer.
 const SHARE_BYTES_MIN: usize = 32 << 10;
@@ -119,6 +120,8 @@ pub(crate) struct State {
     tail: Vec<u8>,
     /// Bytes not written yet, in all places.
     pub(crate) pending: usize,
+    /// Of these, what the server's memory count knows.
+    counted: usize,
     /// Somebody writes right now.
     writing: bool,
     /// A drain task waits for the socket.
@@ -173,6 +176,13 @@ impl State {
         !std::mem::replace(&mut self.promised, true)
     }
 
+    /// Brings the server's memory count up to date; false when this connection's growth is over the budget.
+    fn count(&mut self, memory: &Memory) -> bool {
+        let within = memory.changed(self.counted, self.pending);
+        self.counted = self.pending;
+        within
+    }
+
     fn take_all(&mut self) -> Batch {
         self.seal_tail();
         std::mem::take(&mut self.queued)
@@ -197,6 +207,8 @@ pub(crate) enum Flushed {
     Blocked,
     /// The socket is gone.
     Failed,
+    /// More waits for the server's clients than its memory budget allows, and this one grew.
+    OverBudget,
 }
 
 /// See the module's page.
@@ -232,36 +244,41 @@ impl Outbound {
     }
 
     /// Refuses everything from now on; what is pending stays for a last flush unless `discard`.
-    pub(crate) fn close(&self, discard: bool) {
+    pub(crate) fn close(&self, discard: bool, memory: &Memory) {
         let mut state = self.state.lock();
         state.closed = true;
         if discard {
             state.tail = Vec::new();
             state.queued = Batch::default();
             state.pending = 0;
+            state.count(memory);
         }
     }
 
     /// Writes what is pending as far as the socket takes it, or wakes the writer task.
-    pub(crate) fn flush(&self) -> Flushed {
+    pub(crate) fn flush(&self, memory: &Memory) -> Flushed {
         match &self.carrier {
-            Carrier::Socket(socket) => self.write_to(socket, false),
+            Carrier::Socket(socket) => self.write_to(socket, false, memory),
             Carrier::Task(notify) => {
                 let mut state = self.state.lock();
                 state.promised = false;
                 if state.pending > 0 {
                     notify.notify_one();
                 }
-                Flushed::Done
+                if state.count(memory) {
+                    Flushed::Done
+                } else {
+                    Flushed::OverBudget
+                }
             }
             Carrier::None => Flushed::Done,
         }
     }
 
     /// The drain task's flush: goes on where a producer's flush was blocked.
-    pub(crate) fn drain(&self) -> Flushed {
+    pub(crate) fn drain(&self, memory: &Memory) -> Flushed {
         match &self.carrier {
-            Carrier::Socket(socket) => self.write_to(socket, true),
+            Carrier::Socket(socket) => self.write_to(socket, true, memory),
             Carrier::Task(_) | Carrier::None => Flushed::Done,
         }
     }
@@ -296,21 +313,30 @@ impl Outbound {
     }
 
     /// Counts bytes that the writer task has written.
-    pub(crate) fn wrote(&self, bytes: usize) {
+    pub(crate) fn wrote(&self, bytes: usize, memory: &Memory) {
         let mut state = self.state.lock();
         state.pending = state.pending.saturating_sub(bytes);
+        state.count(memory);
     }
 
-    fn write_to(&self, socket: &TcpStream, drainer: bool) -> Flushed {
+    fn write_to(&self, socket: &TcpStream, drainer: bool, memory: &Memory) -> Flushed {
         loop {
             let work = {
                 let mut state = self.state.lock();
                 state.promised = false;
-                if state.writing || (state.draining && !drainer) {
+                if state.writing {
                     return Flushed::Done;
+                }
+                if state.draining && !drainer {
+                    return if state.count(memory) {
+                        Flushed::Done
+                    } else {
+                        Flushed::OverBudget
+                    };
                 }
                 if state.pending == 0 {
                     state.draining = false;
+                    state.count(memory);
                     return Flushed::Done;
                 }
                 state.writing = true;
@@ -328,6 +354,9 @@ impl Outbound {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     state.put_back(rest);
+                    if !state.count(memory) {
+                        return Flushed::OverBudget;
+                    }
                     if drainer || !std::mem::replace(&mut state.draining, true) {
                         return Flushed::Blocked;
                     }
@@ -336,6 +365,7 @@ impl Outbound {
                 Err(_) => {
                     state.closed = true;
                     state.pending = 0;
+                    state.count(memory);
                     return Flushed::Failed;
                 }
             }

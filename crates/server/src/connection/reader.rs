@@ -184,7 +184,7 @@ async fn last_flush(connection: &Connection, source: Source) {
         Source::Socket(socket) => {
             if flushes {
                 let all = async {
-                    while let Flushed::Blocked = connection.outbound.drain() {
+                    while let Flushed::Blocked = connection.outbound.drain(&connection.server.memory) {
                         if socket.writable().await.is_err() {
                             return;
                         }

@@ -27,10 +27,11 @@ pub(crate) async fn drain(connection: Arc<Connection>) {
                 }
             }
         }
-        match connection.outbound.drain() {
+        match connection.outbound.drain(&connection.server.memory) {
             Flushed::Done => return,
             Flushed::Blocked => {}
             Flushed::Failed => return connection.close(CloseReason::WriteError),
+            Flushed::OverBudget => return connection.close(CloseReason::SlowConsumerPendingBytes),
         }
     }
 }
@@ -47,7 +48,7 @@ pub(crate) async fn run(connection: Arc<Connection>, mut transport: impl AsyncWr
                 if !write_all(&connection, &mut transport, first).await {
                     return;
                 }
-                connection.outbound.wrote(size);
+                connection.outbound.wrote(size, &connection.server.memory);
                 batch.advance(size);
             }
         }

@@ -122,10 +122,8 @@ pub struct Options {
     /// `sha256:<hex>` over the parsed configuration; empty without a file.
     pub config_digest: String,
 
-    /// Bytes of memory that connections, caches and tails together may take; `None` means no bound.
+    /// Most bytes that may wait for receivers that are behind, all together; `None` means no bound but each one's own.
     pub memory_budget: Option<u64>,
-    /// Bytes of disk that the store may take; `None` means no bound.
-    pub storage_budget: Option<u64>,
 }
 
 /// What happens to a client whose write is blocked past the write deadline.
@@ -203,7 +201,6 @@ impl Default for Options {
             config_file: None,
             config_digest: String::new(),
             memory_budget: None,
-            storage_budget: None,
         }
     }
 }

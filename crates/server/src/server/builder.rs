@@ -94,6 +94,13 @@ impl Builder {
         self
     }
 
+    /// Most bytes that may wait for receivers that are behind, all together. Over it, the receiver that grows is closed
+    /// (a connection) or loses the message (an in-process subscription). Default: no bound but each receiver's own.
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.options.memory_budget = Some(bytes);
+        self
+    }
+
     /// Time between PINGs to a silent client. Default 2 minutes.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.options.ping_interval = interval;

@@ -9,6 +9,7 @@ mod info;
 mod lame_duck;
 mod limits;
 mod listener;
+mod memory;
 mod registry;
 mod reload;
 mod shutdown;
@@ -28,6 +29,8 @@ use windjet_protocol::wire::Connect;
 pub use builder::{Builder, StartError};
 pub use info::PROTOCOL_VERSION;
 pub(crate) use info::Peer;
+pub(crate) use memory::Memory;
+pub use memory::MemoryReport;
 pub use reload::{ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
@@ -64,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     /// Counters.
     pub(crate) stats: Stats,
+    /// What waits for receivers that are behind.
+    pub(crate) memory: Memory,
     /// All tasks of the server.
     pub(crate) tasks: TaskTracker,
     /// Set when the server goes down.
@@ -113,6 +118,7 @@ impl Shared {
             id,
             started: SystemTime::now(),
             started_at: Instant::now(),
+            memory: Memory::new(options.memory_budget),
             limits: ArcSwap::from_pointee(limits),
             options: ArcSwap::from_pointee(options),
             authenticator: ArcSwap::from_pointee(authenticator),
@@ -390,6 +396,12 @@ impl Server {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared().stats.counts()
+    }
+
+    /// Memory held for receivers that are behind.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        self.shared().memory.report()
     }
 
     /// Client connections now, in-process clients included.

@@ -44,7 +44,9 @@ pub(crate) async fn run(
             if !write_all(&connection, &mut transport, &frames).await {
                 return;
             }
-            connection.outbound.wrote(message.len());
+            connection
+                .outbound
+                .wrote(message.len(), &connection.server.memory);
         }
         while let Ok(control) = framing.controls.try_recv() {
             if !closed {

@@ -205,3 +205,22 @@ async fn five_hundred_servers_live_side_by_side() {
         assert!(server.shutdown(DEADLINE).await.complete);
     }
 }
+
+#[tokio::test]
+async fn mailboxes_share_the_memory_budget_and_give_it_back() {
+    let server = Server::builder().memory_budget(1000).start().await.unwrap();
+    let client = server.client();
+    let (mut first, second) = (
+        client.subscribe("a").await.unwrap(),
+        client.subscribe("b").await.unwrap(),
+    );
+    client.publish("a", vec![0; 600]).await.unwrap();
+    client.publish("b", vec![0; 600]).await.unwrap();
+    assert_eq!((first.dropped(), second.dropped()), (0, 1));
+    assert_eq!(server.memory().waiting, 601);
+    first.next().await.unwrap();
+    client.publish("b", vec![0; 600]).await.unwrap();
+    assert_eq!(second.pending(), 1);
+    drop(second);
+    assert_eq!(server.memory().waiting, 0);
+}

@@ -202,3 +202,36 @@ async fn shutdown_closes_every_client_and_the_port() {
     assert_eq!(client.rest().await, "");
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn what_waits_for_all_receivers_together_stays_within_the_budget() {
+    let server = Server::builder()
+        .listen_loopback()
+        .memory_budget(4 << 20)
+        .start()
+        .await
+        .unwrap();
+    let address = server.client_addr().unwrap();
+    let mut stopped = Vec::new();
+    for _ in 0..3 {
+        let mut receiver = Raw::connect(address).await;
+        receiver.send(b"SUB flood 1\r\nPING\r\n").await;
+        assert_eq!(receiver.line().await, "PONG");
+        stopped.push(receiver);
+    }
+    let mut sender = Raw::connect(address).await;
+    let mut message = b"PUB flood 16384\r\n".to_vec();
+    message.resize(message.len() + 16_384, b'x');
+    message.extend_from_slice(b"\r\nPING\r\n");
+    let mut sent = 0;
+    while server.counts().slow_consumers < 3 {
+        sender.send(&message).await;
+        assert_eq!(sender.line().await, "PONG");
+        // One message of each receiver may come on top before its connection is closed.
+        let waiting = server.memory().waiting;
+        assert!(waiting <= (4 << 20) + 3 * 20_000, "{waiting} bytes wait");
+        sent += 1;
+        assert!(sent < 20_000, "stopped readers are never closed");
+    }
+    until("the memory to be given back", || server.memory().waiting == 0).await;
+}
