@@ -138,6 +138,14 @@ impl Link {
         socket2::SockRef::from(self.tcp()).set_linger(Some(Duration::ZERO))
     }
 
+    /// This end's port, by which the server knows the connection.
+    ///
+    /// # Errors
+    /// When the system has lost it.
+    pub fn local_port(&self) -> io::Result<u16> {
+        Ok(self.tcp().local_addr()?.port())
+    }
+
     fn tcp(&self) -> &TcpStream {
         match &self.stream {
             Stream::Plain(tcp) => tcp,

@@ -51,7 +51,7 @@ impl Run<'_> {
                 headers,
                 text,
             } => {
-                let target = self.fill(target)?;
+                let target = String::from_utf8(bytes_of(&self.fill(target)?)?)?;
                 let text = bytes_of(&self.fill(text)?)?;
                 let mut bytes = match headers {
                     None => format!("PUB {target} {}\r\n", text.len()).into_bytes(),
@@ -133,12 +133,12 @@ impl Run<'_> {
             Act::Frames(count) => {
                 for _ in 0..*count {
                     let line = match self.peer(name)?.take_frame(Deadline::after(PATIENCE))? {
-                        Some(frame) => format!(
-                            "frame {:02x}{} {}",
-                            frame.head,
-                            if frame.masked { "m" } else { "" },
-                            self.normal.text(&text_of(&frame.payload))
-                        ),
+                        Some(frame) => {
+                            let mask = if frame.masked { "m" } else { "" };
+                            let text = text_of(&frame.payload);
+                            self.normal
+                                .text(&format!("frame {:02x}{mask} {text}", frame.head))
+                        }
                         None => "no frame".to_owned(),
                     };
                     self.record(format!("{name} < {line}"));
@@ -184,7 +184,9 @@ impl Run<'_> {
             Door::Websocket => self.server.websocket_addr()?,
             Door::Monitor => self.server.monitor_addr()?,
         };
-        self.peers.insert(name.to_owned(), Peer::over(Link::dial(addr)?));
+        let link = Link::dial(addr)?;
+        self.normal.remote(link.local_port()?, name);
+        self.peers.insert(name.to_owned(), Peer::over(link));
         Ok(())
     }
 

@@ -23,7 +23,9 @@ const FREE: [&str; 3] = ["git_commit", "xkey", "gomemlimit"];
 pub(super) struct Normal {
     rules: Rules,
     literals: Vec<(String, String)>,
-    ports: Vec<(Regex, &'static str)>,
+    ports: Vec<(Regex, String)>,
+    /// Ports at the other end of connections.
+    remotes: Vec<(Regex, String)>,
     /// Client ids, by number, with the name of the connection.
     clients: BTreeMap<String, String>,
 }
@@ -48,12 +50,15 @@ impl Normal {
             (ports.monitor, "<http>"),
             (ports.websocket, "<ws>"),
         ];
-        let rule = |(port, name): (Option<u16>, _)| {
-            Regex::new(&format!(r"\b{}\b", port?))
-                .ok()
-                .map(|pattern| (pattern, name))
-        };
-        self.ports = named.into_iter().filter_map(rule).collect();
+        self.ports = named
+            .into_iter()
+            .filter_map(|(port, name)| port_rule(port?, name))
+            .collect();
+    }
+
+    /// From now on this port of a connection is shown by the connection's name.
+    pub(super) fn remote(&mut self, port: u16, name: &str) {
+        self.remotes.extend(port_rule(port, &format!("<port {name}>")));
     }
 
     /// From now on this client id is shown by the connection's name.
@@ -69,7 +74,7 @@ impl Normal {
                 out = out.replace(literal, name);
             }
         }
-        for (pattern, name) in &self.ports {
+        for (pattern, name) in self.ports.iter().chain(&self.remotes) {
             out = replaced(&out, pattern, name);
         }
         for (pattern, name) in usual() {
@@ -131,14 +136,23 @@ impl Normal {
         let name = match key {
             "client_id" | "cid" | "id" => Some(self.clients.get(&raw).map_or("<cid>", String::as_str)),
             "mem" | "cpu" | "cores" | "gomaxprocs" | "seq" | "rtt" | "expires" | "jitter" => Some("<number>"),
-            _ => self
-                .ports
-                .iter()
-                .find(|(pattern, _)| pattern.is_match(&raw))
-                .map(|(_, name)| *name),
+            "port" => port(&raw, self.ports.iter().chain(&self.remotes)),
+            _ => port(&raw, self.ports.iter()),
         };
         Json::Scalar(name.map_or(raw, str::to_owned))
     }
+}
+
+fn port<'a>(raw: &str, mut known: impl Iterator<Item = &'a (Regex, String)>) -> Option<&'a str> {
+    known
+        .find(|(pattern, _)| pattern.is_match(raw))
+        .map(|(_, name)| name.as_str())
+}
+
+fn port_rule(port: u16, name: &str) -> Option<(Regex, String)> {
+    Regex::new(&format!(r"\b{port}\b"))
+        .ok()
+        .map(|pattern| (pattern, name.to_owned()))
 }
 
 /// Names and kinds of a document's fields, for comparing shape without values. Of an array the distinct shapes of its
@@ -227,20 +241,15 @@ fn usual() -> &'static [(Regex, &'static str)] {
                 "[pid] date time [",
             ),
             (r"^\[\d+\] \[", "[pid] ["),
+            (r"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d ", "date time "),
             (r"\bN[A-Z2-7]{55}\b", "<server-id>"),
             (r"\bX[A-Z2-7]{55}\b", "<xkey>"),
             (r"\b2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", "<time>"),
             (r"\b_R_\.[A-Za-z0-9]+\.[A-Za-z0-9]+", "_R_.<id>"),
             (r"\bsha256:[0-9a-f]{64}", "sha256:<digest>"),
             (r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "<token>"),
-            (
-                r"\b127\.0\.0\.1:\d{4,5} - cid:\d+",
-                "127.0.0.1:<remote> - cid:<cid>",
-            ),
-            (
-                r"\b127\.0\.0\.1:\d{4,5} - wid:\d+",
-                "127.0.0.1:<remote> - wid:<cid>",
-            ),
+            (r"\b([cw]id):\d+\b", "$1:<cid>"),
+            (r"\bnats-server_\d+\.ports", "nats-server_<pid>.ports"),
         ]
         .into_iter()
         .map(|(text, name)| (pattern(text), name))

@@ -18,7 +18,7 @@ impl Run<'_> {
     /// Runs the program with these flags to its end and records exit code and output.
     pub(super) fn program(&mut self, lines: Option<usize>, flags: &str) -> Result<()> {
         let mut command = self.server.command();
-        command.args(split(flags)?);
+        command.args(split(&self.fill(flags)?)?);
         let mut process = Process::spawn(command)?;
         let end = process.wait_exit(PATIENCE).ok();
         let code = match end {
@@ -28,7 +28,6 @@ impl Run<'_> {
             None => "none, it still runs".to_owned(),
         };
         process.kill()?;
-        let flags = self.normal.text(flags);
         self.record(format!("run {flags}: exit {code}"));
         self.output(&process, lines, |_| true);
         Ok(())
@@ -41,6 +40,7 @@ impl Run<'_> {
         command.args(["-t", "-c", "check.conf"]);
         let mut process = Process::spawn(command)?;
         let code = process.wait_exit(PATIENCE)?.code();
+        let config = self.normal.text(config);
         self.record(format!("check {config}: exit {}", code.unwrap_or(-1)));
         self.output(&process, None, |_| true);
         Ok(())
@@ -57,6 +57,7 @@ impl Run<'_> {
             process.ended() || process.lines().iter().any(ready)
         })
         .with_context(|| format!("{:?}", process.lines()))?;
+        let config = self.normal.text(config);
         if process.ended() {
             let code = process.wait_exit(PATIENCE)?.code();
             self.record(format!("try {config}: exit {}", code.unwrap_or(-1)));

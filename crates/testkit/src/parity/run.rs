@@ -66,6 +66,9 @@ pub fn run(script: &Script, binary: &Path) -> Outcome {
                 }
             }
             let fault = fault.or_else(|| run.untimely_end());
+            let optional = &script.rules.optional;
+            run.entries
+                .retain(|entry| !optional.iter().any(|line| line.is_match(&entry[0])));
             Outcome {
                 transcript: flattened(run.entries),
                 fault,
@@ -178,7 +181,7 @@ impl<'a> Run<'a> {
             Action::Peer { name, act } => self.act(name, act),
             Action::Http { method, path, view } => self.http(method, &self.fill(path)?, view),
             Action::HttpWait { path, pattern } => self.http_wait(&self.fill(path)?, &self.fill(pattern)?),
-            Action::Run { lines, flags } => self.program(*lines, &self.fill(flags)?),
+            Action::Run { lines, flags } => self.program(*lines, flags),
             Action::Check(config) => self.check(&self.fill(config)?),
             Action::Try(config) => self.attempt(&self.fill(config)?),
             Action::Signal(signal) => self.server.signal(*signal),
@@ -319,9 +322,17 @@ impl<'a> Run<'a> {
             Some(before) => ends(&log)[before] + 1,
             None => 0,
         };
-        let said = |line: &&String| line.contains("] Reloaded: ") || line.contains("[WRN]");
-        for line in log[start..end].iter().filter(|line| full && said(line)) {
-            self.record(format!("log {}", self.normal.text(line)));
+        // A nats-server names these two whether they changed or not, and the others in the order of its own structure.
+        let always = ["] Reloaded: authorization users", "] Reloaded: accounts"];
+        let mut said: Vec<_> = log[start..end]
+            .iter()
+            .filter(|line| full && (line.contains("] Reloaded: ") || line.contains("[WRN]")))
+            .filter(|line| !always.iter().any(|end| line.ends_with(end)))
+            .map(|line| format!("log {}", self.normal.text(line)))
+            .collect();
+        said.sort();
+        for line in said {
+            self.record(line);
         }
         self.record(format!("log {}", self.normal.text(&log[end])));
         Ok(())
@@ -329,9 +340,8 @@ impl<'a> Run<'a> {
 
     fn file(&mut self, file: &str) -> Result<()> {
         let path = self.server.dir().join(file);
-        let text = until_some(&format!("the file {file}"), PATIENCE, || {
-            fs::read_to_string(&path).ok()
-        })?;
+        let written = || fs::read_to_string(&path).ok().filter(|text| !text.is_empty());
+        let text = until_some(&format!("the file {file}"), PATIENCE, written)?;
         let shown = self.normal.text(&super::escape::text_of(text.as_bytes()));
         let pid = self.vars.fill("${pid}", None).unwrap_or_default();
         let shown = if shown == pid { "<pid>".to_owned() } else { shown };

@@ -65,6 +65,8 @@ pub(super) struct Rules {
     pub(super) dropped: BTreeSet<String>,
     /// JSON arrays whose order does not matter, by field.
     pub(super) sorted: BTreeSet<String>,
+    /// Lines of the record that may be there or not.
+    pub(super) optional: Vec<Regex>,
 }
 
 /// Reads all `*.txt` files of a folder, in the order of their names.
@@ -185,6 +187,7 @@ fn apply(script: &mut Script, directive: &str, reader: &mut Reader<'_>) -> Resul
         "hide" => script.rules.hidden.extend(words()),
         "drop" => script.rules.dropped.extend(words()),
         "sort" => script.rules.sorted.extend(words()),
+        "may" => script.rules.optional.push(Regex::new(rest)?),
         "must" => script.must.push(Regex::new(rest)?),
         "differs" => {
             script.differs = Some(Difference {
