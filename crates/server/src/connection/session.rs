@@ -4,22 +4,18 @@
 //! buffer as messages, so that a PONG follows every delivery that came before it.
 
 use std::collections::hash_map::Entry;
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::task;
 use windjet_protocol::subject;
-use windjet_protocol::wire::{ClientDecoder, ClientOp, Connect, DecodeError, encode};
+use windjet_protocol::wire::{ClientDecoder, ClientOp, Connect, DecodeError, encode, errors};
 
 use super::publish::{Published, Publisher, answer_no_responders};
 use super::timers::{Due, Timers};
-use super::{CloseReason, Connection, Control, Profile};
-use crate::auth::{Attempt, AuthFailure, Credentials, Expires, Identity, PeerCertificate, Recheck};
-use crate::options::ConnectionType;
+use super::{CloseReason, Connection, Control};
+use crate::auth::{Expires, PeerCertificate};
 use crate::router::{Message, Sink, Subscription, Turn};
-use crate::server::Bound;
 use crate::websocket::Cookies;
 
 /// Queue group that clients may not join.
@@ -31,15 +27,15 @@ const STALL_STEP: Duration = Duration::from_millis(2);
 
 /// What CONNECT chose, or the defaults before it.
 #[derive(Debug)]
-struct Negotiated {
-    verbose: bool,
-    pedantic: bool,
-    no_responders: bool,
-    asynchronous_info: bool,
+pub(super) struct Negotiated {
+    pub(super) verbose: bool,
+    pub(super) pedantic: bool,
+    pub(super) no_responders: bool,
+    pub(super) asynchronous_info: bool,
     /// CONNECT was accepted.
-    connected: bool,
+    pub(super) connected: bool,
     /// The first PING after CONNECT was answered.
-    greeted: bool,
+    pub(super) greeted: bool,
 }
 
 /// What the reader does after an operation.
@@ -62,16 +58,16 @@ pub(crate) struct Session {
     pub(super) decoder: ClientDecoder,
     /// The clocks.
     pub(super) timers: Timers,
-    negotiated: Negotiated,
-    publisher: Option<Publisher>,
-    nonce: Option<String>,
-    certificate: Option<Arc<PeerCertificate>>,
-    cookies: Cookies,
+    pub(super) negotiated: Negotiated,
+    pub(super) publisher: Option<Publisher>,
+    pub(super) nonce: Option<String>,
+    pub(super) certificate: Option<Arc<PeerCertificate>>,
+    pub(super) cookies: Cookies,
     touched: Vec<Arc<Connection>>,
     received_msgs: u64,
     received_bytes: u64,
-    max_payload: i64,
-    max_subscriptions: Option<u64>,
+    pub(super) max_payload: i64,
+    pub(super) max_subscriptions: Option<u64>,
 }
 
 impl Session {
@@ -219,165 +215,6 @@ impl Session {
         })
     }
 
-    /// Authenticates with a CONNECT and binds the connection. Runs outside a turn, since a password hash may take long.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped while the hash is computed, the connection stays unauthenticated.
-    pub(super) async fn connect(&mut self, json: &[u8]) {
-        let connection = self.connection.clone();
-        let Ok(mut connect) = Connect::from_json(json) else {
-            self.close(CloseReason::ProtocolViolation);
-            return;
-        };
-        self.cookies.fill(&mut connect);
-        if self.negotiated.connected {
-            connection.forget_all();
-        }
-        let outcome = self.authenticate(&connect).await;
-        let mut turn = self.begin(&connection);
-        match outcome {
-            Ok(identity) => self.accept(identity, &connect, &mut turn),
-            Err(failure) => self.reject(&failure, &connect, &mut turn),
-        }
-        self.finish(turn);
-    }
-
-    async fn authenticate(&self, connect: &Connect) -> Result<Option<Identity>, AuthFailure> {
-        let connection = &self.connection;
-        let server = &connection.server;
-        if !server.auth_required(connection.kind) {
-            return Ok(None);
-        }
-        let authenticator = server.authenticator();
-        let evidence = Evidence {
-            credentials: Credentials::from(connect),
-            nonce: self.nonce.clone(),
-            kind: connection.kind,
-            remote: connection.remote.map(|address| address.ip()),
-            certificate: self.certificate.clone(),
-        };
-        if !authenticator.needs_blocking(&evidence.credentials, evidence.kind) {
-            return authenticator.authenticate(&evidence.attempt()).map(Some);
-        }
-        let check = task::spawn_blocking(move || authenticator.authenticate(&evidence.attempt()));
-        check.await.unwrap_or(Err(AuthFailure::NoCredentials)).map(Some)
-    }
-
-    fn accept(&mut self, identity: Option<Identity>, connect: &Connect, turn: &mut Turn<'_>) {
-        let headers = connect.headers && self.connection.server.limits().headers;
-        if connect.no_responders && !headers {
-            self.error("no responders requires headers support", turn);
-            self.close(CloseReason::NoRespondersRequiresHeaders);
-            return;
-        }
-        if !matches!(connect.protocol, 0 | 1) {
-            self.error("invalid client protocol", turn);
-            self.close(CloseReason::BadClientProtocolVersion);
-            return;
-        }
-        self.negotiated = Negotiated {
-            verbose: connect.verbose,
-            pedantic: connect.pedantic,
-            no_responders: connect.no_responders,
-            asynchronous_info: connect.protocol == 1,
-            connected: true,
-            greeted: false,
-        };
-        self.connection.negotiate(connect.echo, headers);
-        self.decoder.headers = headers;
-        let expires_at = expires_at(identity.as_ref());
-        match self.bind(identity, connect) {
-            Bound::Done => {}
-            Bound::TooManyConnections => {
-                self.error("maximum account active connections exceeded", turn);
-                self.close(CloseReason::MaxAccountConnectionsExceeded);
-                return;
-            }
-            Bound::NoSubscriptions => {
-                self.error("maximum subscriptions exceeded", turn);
-                self.close(CloseReason::MaxSubscriptionsExceeded);
-                return;
-            }
-            Bound::NoAccount => {
-                self.error("Failed Account Registration", turn);
-                self.close(CloseReason::MissingAccount);
-                return;
-            }
-        }
-        self.timers.connected(Instant::now(), rand::random(), expires_at);
-        if self.negotiated.verbose {
-            self.connection.send(&mut turn.touched, encode::ok);
-        }
-        self.connection.server.client_connected(&self.connection);
-    }
-
-    fn reject(&mut self, failure: &AuthFailure, connect: &Connect, turn: &mut Turn<'_>) {
-        self.error(failure.connect_text(), turn);
-        self.connection
-            .server
-            .authentication_failed(&self.connection, connect, failure);
-        self.close(CloseReason::AuthenticationFailure);
-    }
-
-    fn bind(&mut self, identity: Option<Identity>, connect: &Connect) -> Bound {
-        let connection = self.connection.clone();
-        let server = &connection.server;
-        let account = match server.account_of(identity.as_ref()) {
-            Some(account) => account,
-            None => return Bound::NoAccount,
-        };
-        let limits = account.limits();
-        self.max_payload = identity
-            .as_ref()
-            .and_then(|identity| identity.max_payload)
-            .or(limits.max_payload)
-            .map_or(server.limits().max_payload, |max| {
-                i64::try_from(max).unwrap_or(i64::MAX)
-            });
-        self.max_subscriptions = identity
-            .as_ref()
-            .and_then(|identity| identity.max_subscriptions)
-            .or(limits.max_subscriptions)
-            .or(server.limits().max_subscriptions);
-        let permissions = identity
-            .as_ref()
-            .and_then(|identity| identity.permissions.clone());
-        self.publisher = Some(Publisher::new(
-            account.clone(),
-            permissions,
-            server.is_system(&account),
-        ));
-        self.decoder.max_payload = self.max_payload;
-        let bound = server.bind(&connection, Profile::of(account, identity, connect));
-        if bound == Bound::Done && self.max_subscriptions == Some(0) {
-            return Bound::NoSubscriptions;
-        }
-        bound
-    }
-
-    /// Binds a client that has not sent CONNECT to the configured `no_auth_user`, if there is one.
-    fn bind_without_credentials(&mut self, turn: &mut Turn<'_>) -> bool {
-        if self.connection.server.has_no_auth_user(self.connection.kind) {
-            let attempt = Attempt {
-                credentials: &Credentials::default(),
-                nonce: None,
-                connection_type: self.connection.kind,
-                remote: self.connection.remote.map(|address| address.ip()),
-                certificate: None,
-                now: SystemTime::now(),
-            };
-            if let Ok(identity) = self.connection.server.authenticator().authenticate(&attempt)
-                && self.bind(Some(identity), &Connect::default()) == Bound::Done
-            {
-                self.timers.connected(Instant::now(), rand::random(), None);
-                return true;
-            }
-        }
-        self.reject(&AuthFailure::NoCredentials, &Connect::default(), turn);
-        false
-    }
-
     fn ping(&mut self, turn: &mut Turn<'_>) -> Next {
         let greet = self.negotiated.connected && !self.negotiated.greeted;
         let info = (greet && self.negotiated.asynchronous_info).then(|| {
@@ -399,7 +236,7 @@ impl Session {
         self.received_msgs += 1;
         self.received_bytes += message.size() as u64;
         if self.negotiated.pedantic && !subject::is_literal(message.subject) {
-            self.error("Invalid Publish Subject", turn);
+            self.error(errors::INVALID_PUBLISH_SUBJECT, turn);
         }
         let Some(publisher) = &mut self.publisher else {
             return Next::Stop;
@@ -424,15 +261,12 @@ impl Session {
             }
             Published::Delivered(_) => {}
             Published::Denied => {
-                let text = format!("Permissions Violation for Publish to {}", quoted(message.subject));
+                let text = errors::publish_denied(message.subject);
                 self.error(&text, turn);
             }
             Published::ReplyDenied => {
                 let reply = message.reply.unwrap_or_default();
-                let text = format!(
-                    "Permissions Violation for Publish with Reply of {}",
-                    quoted(reply)
-                );
+                let text = errors::publish_reply_denied(reply);
                 self.error(&text, turn);
             }
         }
@@ -448,23 +282,20 @@ impl Session {
             .as_ref()
             .is_none_or(|p| p.can_subscribe(pattern, queue));
         if !permitted || queue == Some(SYSTEM_GROUP) {
-            let text = subscription_violation(pattern, queue);
+            let text = errors::subscribe_denied(pattern, queue);
             self.error(&text, turn);
             return Next::Continue;
         }
         let limits = connection.server.limits();
         if limits.max_sub_tokens > 0 && subject::token_count(pattern) > limits.max_sub_tokens {
-            let text = format!(
-                "Permissions Violation for Subscription to {}, too many tokens",
-                quoted(pattern)
-            );
+            let text = errors::subscribe_too_many_tokens(pattern);
             self.error(&text, turn);
             return Next::Continue;
         }
         if let Some(max) = self.max_subscriptions
             && connection.subscriptions.lock().len() as u64 >= max
         {
-            self.error("maximum subscriptions exceeded", turn);
+            self.error(errors::MAX_SUBSCRIPTIONS, turn);
             return Next::Continue;
         }
         let valid = subject::is_valid_subscription(pattern);
@@ -479,7 +310,7 @@ impl Session {
                 Entry::Occupied(_) => None,
                 Entry::Vacant(_) if !valid => {
                     drop(subscriptions);
-                    self.error("Invalid Subject", turn);
+                    self.error(errors::INVALID_SUBJECT, turn);
                     return Next::Continue;
                 }
                 Entry::Vacant(vacant) => {
@@ -552,12 +383,12 @@ impl Session {
             Due::Nothing => {}
             Due::Ping => connection.send(&mut turn.touched, encode::ping),
             Due::Stale => {
-                self.error("Stale Connection", &mut turn);
+                self.error(errors::STALE_CONNECTION, &mut turn);
                 self.close(CloseReason::StaleConnection);
                 connection.server.stats.stale();
             }
             Due::AuthenticationTimeout => {
-                self.error("Authentication Timeout", &mut turn);
+                self.error(errors::AUTHENTICATION_TIMEOUT, &mut turn);
                 self.close(CloseReason::AuthenticationTimeout);
             }
             Due::Expired => {
@@ -590,146 +421,4 @@ impl Session {
         }
         self.finish(turn);
     }
-
-    /// Checks credentials and permissions again under new options.
-    fn reload(&mut self, turn: &mut Turn<'_>) {
-        let connection = self.connection.clone();
-        let server = &connection.server;
-        let limits = server.limits();
-        self.decoder.max_control_line = limits.max_control_line;
-        let Some(profile) = connection.profile() else {
-            return;
-        };
-        let identity = match (&profile.identity, server.auth_required(connection.kind)) {
-            (_, false) => None,
-            (None, true) => return self.turn_out(&AuthFailure::NoCredentials, turn),
-            (Some(identity), true) => match server.authenticator().recheck(identity, SystemTime::now()) {
-                Recheck::Keep(identity) => Some(*identity),
-                Recheck::Refused(failure) => return self.turn_out(&failure, turn),
-                _ => {
-                    self.close(CloseReason::MissingAccount);
-                    return;
-                }
-            },
-        };
-        let account = server.account_of(identity.as_ref());
-        if !account.is_some_and(|account| Arc::ptr_eq(&account, &profile.account)) {
-            self.close(CloseReason::MissingAccount);
-            return;
-        }
-        self.timers
-            .connected(Instant::now(), rand::random(), expires_at(identity.as_ref()));
-        let connect = Connect {
-            name: profile.name.clone(),
-            lang: profile.lang.clone(),
-            version: profile.version.clone(),
-            ..Connect::default()
-        };
-        self.bind(identity, &connect);
-        self.revoke_denied(turn);
-    }
-
-    fn turn_out(&mut self, failure: &AuthFailure, turn: &mut Turn<'_>) {
-        self.error(failure.live_text(), turn);
-        self.close(CloseReason::AuthenticationFailure);
-    }
-
-    /// Removes subscriptions that new permissions no longer allow, telling the client each.
-    fn revoke_denied(&mut self, turn: &mut Turn<'_>) {
-        let Some(permissions) = self
-            .publisher
-            .as_ref()
-            .and_then(|publisher| publisher.permissions.clone())
-        else {
-            return;
-        };
-        let connection = self.connection.clone();
-        let mut denied: Vec<Arc<Subscription>> = connection
-            .subscriptions
-            .lock()
-            .values()
-            .filter(|s| !permissions.can_subscribe(&s.subject, s.queue.as_deref()))
-            .cloned()
-            .collect();
-        denied.sort_by(|a, b| a.sid.cmp(&b.sid));
-        for subscription in denied {
-            connection.forget(&subscription);
-            let text = format!(
-                "{} (sid {})",
-                subscription_violation(&subscription.subject, subscription.queue.as_deref()),
-                quoted(&subscription.sid)
-            );
-            self.error(&text, turn);
-        }
-    }
-}
-
-/// What a client presents, in a form that can go to another thread.
-struct Evidence {
-    credentials: Credentials,
-    nonce: Option<String>,
-    kind: ConnectionType,
-    remote: Option<IpAddr>,
-    certificate: Option<Arc<PeerCertificate>>,
-}
-
-impl Evidence {
-    fn attempt(&self) -> Attempt<'_> {
-        Attempt {
-            credentials: &self.credentials,
-            nonce: self.nonce.as_deref().map(str::as_bytes),
-            connection_type: self.kind,
-            remote: self.remote,
-            certificate: self.certificate.as_ref(),
-            now: SystemTime::now(),
-        }
-    }
-}
-
-/// When an identity has to be turned out, on the monotonic clock.
-fn expires_at(identity: Option<&Identity>) -> Option<Instant> {
-    let expiry = identity?.expiry?;
-    Some(Instant::now() + expiry.at.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
-/// The text for a subscription that is not allowed.
-fn subscription_violation(pattern: &[u8], queue: Option<&[u8]>) -> String {
-    match queue {
-        None => format!("Permissions Violation for Subscription to {}", quoted(pattern)),
-        Some(queue) => {
-            format!(
-                "Permissions Violation for Subscription to {} using queue {}",
-                quoted(pattern),
-                quoted(queue)
-            )
-        }
-    }
-}
-
-/// Bytes in double quotes, with escapes for what does not print.
-fn quoted(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() + 2);
-    out.push('"');
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\x07' => out.push_str("\\a"),
-                '\x08' => out.push_str("\\b"),
-                '\x0c' => out.push_str("\\f"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\x0b' => out.push_str("\\v"),
-                c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-                c => out.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out.push('"');
-    out
 }
