@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windjet_protocol::subject::{has_wildcards, is_subset, is_valid_subscription, overlaps};
+use windjet_protocol::transform::ImportTransform;
 
 use super::{AccountOptions, ExportKind, ExportOptions, ImportKind, ImportOptions};
 
@@ -135,6 +136,18 @@ impl<'a> Edge<'a> {
         if self.closes_cycle(accounts, accepted) {
             return refuse("import forms a cycle");
         }
+        if self.local != self.remote
+            && has_wildcards(self.remote.as_bytes())
+            && let Err(error) = ImportTransform::new(self.remote, &numbered(&self.local))
+        {
+            let (from, to) = match self.kind {
+                ExportKind::Stream => (self.remote, self.local.as_str()),
+                ExportKind::Service => (self.local.as_str(), self.remote),
+            };
+            return refuse(&format!(
+                "failed to create mapping transform for {kind} import subject from {from:?} to {to:?}: {error}"
+            ));
+        }
         Ok(())
     }
 
@@ -212,6 +225,23 @@ fn exports_stream(accounts: &Accounts, account: &str, subject: &str) -> bool {
             export.kind == ExportKind::Stream && is_subset(subject.as_bytes(), export.subject.as_bytes())
         })
     })
+}
+
+/// `a.*.*` with its wildcards numbered: `a.$1.$2`.
+fn numbered(subject: &str) -> String {
+    let mut count = 0;
+    let tokens: Vec<String> = subject
+        .split('.')
+        .map(|token| {
+            count += usize::from(token == "*");
+            if token == "*" {
+                format!("${count}")
+            } else {
+                token.to_owned()
+            }
+        })
+        .collect();
+    tokens.join(".")
 }
 
 /// `a.$1.{{wildcard(2)}}` with its wildcards put back: `a.*.*`.
