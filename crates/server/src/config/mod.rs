@@ -5,7 +5,7 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | `lexer`, `grammar`, `source` | what does the text say? A tree of [`Value`]s with positions |
+//! | `lexer`, `grammar`, `source` | what does the text say? A tree of values with positions |
 //! | `bind` | what does the tree mean? Options, errors, warnings, notices |
 //! | `digest` | are two configurations the same? |
 //! | `environment` | what may the parser see of files and variables? |
@@ -45,7 +45,7 @@ use std::path::Path;
 pub(crate) use duration::format_duration;
 pub use environment::Environment;
 pub use error::{ConfigError, Problem, SyntaxError};
-pub use value::{Map, Node, Position, Value};
+pub use value::Position;
 
 use crate::options::Options;
 

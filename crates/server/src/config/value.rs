@@ -34,7 +34,7 @@ impl std::fmt::Display for Position {
 
 /// A value of the configuration language.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub(super) enum Value {
     /// `{ key: value … }`, in file order.
     Map(Map),
     /// `[ value, … ]`.
@@ -96,13 +96,13 @@ impl std::fmt::Display for Value {
 
 /// A value with its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub(super) struct Node {
     /// The value.
-    pub value: Value,
+    pub(super) value: Value,
     /// Where it was written: the key's place for a value in a map, its own for an element of an array.
-    pub position: Position,
+    pub(super) position: Position,
     /// Whether a variable referred to it. Such a key is no unknown field.
-    pub used: bool,
+    pub(super) used: bool,
     /// Rough size in bytes, the node itself included.
     pub(super) weight: usize,
     /// Levels of maps and arrays in it; 0 for a scalar.
@@ -135,7 +135,7 @@ impl Node {
 
 /// A map in file order. A key that is written again replaces the earlier value in its place.
 #[derive(Debug, Clone, Default)]
-pub struct Map {
+pub(super) struct Map {
     entries: Vec<(Arc<str>, Node)>,
     index: HashMap<Arc<str>, usize, RandomState>,
     weight: usize,
@@ -150,17 +150,12 @@ impl PartialEq for Map {
 
 impl Map {
     /// Whether the map has no entry.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The node under exactly this key.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
         self.index.get(key).map(|&at| &self.entries[at].1)
     }
 
@@ -169,7 +164,7 @@ impl Map {
     }
 
     /// All entries in file order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.entries.iter().map(|(key, node)| (&**key, node))
     }
 

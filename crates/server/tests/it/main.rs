@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod accounts;
+mod config_corpus;
 mod in_process;
 mod jwt_corpus;
 mod operation;

@@ -1,6 +1,7 @@
 //! The grammar: every kind of value, separator, comment, include and variable, and every syntax error.
 
-use super::super::{Environment, Value, source};
+use super::super::value::{Node, Value};
+use super::super::{Environment, source};
 use super::*;
 
 fn tree(text: &str) -> Result<Value, String> {
@@ -105,7 +106,7 @@ fn positions_are_those_of_keys_and_of_elements() {
     let Value::Map(map) = tree("one: 1\n two { three: [\n  'x'\n ] }").unwrap() else {
         panic!()
     };
-    let place = |node: &super::super::Node| node.position.to_string();
+    let place = |node: &Node| node.position.to_string();
     assert_eq!(place(map.get("one").unwrap()), "x.conf:1:0");
     let two = map.get("two").unwrap();
     assert_eq!(place(two), "x.conf:2:2");
