@@ -70,6 +70,16 @@ impl Session {
         self.sync()
     }
 
+    /// Subscribes to all `subjects`, none of which will be published to.
+    pub(crate) fn subscribe_many(&mut self, subjects: impl Iterator<Item = String>) -> Result<()> {
+        let lines: String = subjects
+            .enumerate()
+            .map(|(sid, subject)| format!("SUB {subject} {}\r\n", sid + 1))
+            .collect();
+        self.stream.write_all(lines.as_bytes())?;
+        self.sync()
+    }
+
     /// Returns when the server has worked through all that was sent so far.
     pub(crate) fn sync(&mut self) -> Result<()> {
         let wanted = self.frames.pongs + 1;

@@ -5,10 +5,12 @@
 //! it in that file's `all`.
 
 mod connections;
+mod mixed;
 mod official;
 mod publish;
 mod pubsub;
 mod request;
+mod subjects;
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +58,9 @@ pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
     let mut all = Vec::new();
     all.extend(publish::all());
     all.extend(pubsub::all());
+    all.extend(subjects::all());
     all.extend(request::all());
+    all.extend(mixed::all());
     all.extend(connections::all());
     all.extend(official::all());
     all

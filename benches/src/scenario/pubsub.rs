@@ -39,6 +39,7 @@ pub(super) fn all() -> Vec<Box<dyn Scenario>> {
     vec![
         plain("pubsub", 1, 16),
         plain("pubsub", 1, 1024),
+        plain("pubsub", 1, 65_536),
         plain("fanout10", 10, 16),
         plain("fanout10", 10, 1024),
         Box::new(PubSub {
