@@ -1,6 +1,6 @@
 //! Accounts: separate subject spaces with their own limits and counters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -23,6 +23,8 @@ pub(crate) struct Account {
     generation: AtomicU64,
     limits: ArcSwap<AccountLimits>,
     mappings: ArcSwapOption<MappingTable>,
+    /// Whether there are mappings: asked for every message, which a plain load bears better than the table's own.
+    mapped: AtomicBool,
     responses: OnceLock<Arc<Responses>>,
     /// Live connections.
     pub(crate) connections: AtomicU64,
@@ -69,6 +71,7 @@ impl Account {
             generation: AtomicU64::new(0),
             limits: ArcSwap::default(),
             mappings: ArcSwapOption::empty(),
+            mapped: AtomicBool::new(false),
             responses: OnceLock::new(),
             connections: AtomicU64::new(0),
             total_connections: AtomicU64::new(0),
@@ -149,13 +152,14 @@ impl Account {
     /// Replaces limits and mappings.
     pub(crate) fn configure(&self, limits: AccountLimits, mappings: Option<MappingTable>) {
         self.limits.store(Arc::new(limits));
+        self.mapped.store(mappings.is_some(), Ordering::Release);
         self.mappings.store(mappings.map(Arc::new));
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether published subjects are mapped at all.
     pub(crate) fn has_mappings(&self) -> bool {
-        self.mappings.load().is_some()
+        self.mapped.load(Ordering::Acquire)
     }
 
     /// Maps a published subject; a new one is appended to `out`.

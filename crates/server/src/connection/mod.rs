@@ -242,13 +242,12 @@ impl Connection {
         message: &Message<'_>,
         turn: &mut Turn<'_>,
     ) -> Pushed {
-        let limits = self.server.limits();
         let mut state = self.outbound.lock();
         if state.is_closed() {
             return Pushed::Refused;
         }
-        let crowded = state.pending > limits.max_pending / 4 * 3;
-        if crowded && limits.drop_when_crowded {
+        let crowded = state.pending > turn.max_pending / 4 * 3;
+        if crowded && turn.drop_when_crowded {
             return Pushed::Refused;
         }
         let counted = subscription.count();
@@ -280,7 +279,7 @@ impl Connection {
         }
         state.msgs += 1;
         state.bytes += (headers.len() + message.payload.len()) as u64;
-        let overflow = state.pending > limits.max_pending;
+        let overflow = state.pending > turn.max_pending;
         if state.promise_flush() {
             turn.touched.push(self.clone());
         }

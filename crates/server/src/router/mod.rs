@@ -104,12 +104,17 @@ pub(crate) struct Turn<'a> {
     pub(crate) out_bytes: u64,
     /// Imports crossed on the way to here, to stop a cycle.
     pub(crate) depth: u8,
+    /// Most bytes that may wait for one receiver, as of the start of the turn.
+    pub(crate) max_pending: usize,
+    /// Whether a nearly full receiver is passed over instead of slowing the publisher.
+    pub(crate) drop_when_crowded: bool,
     random: u64,
 }
 
 impl<'a> Turn<'a> {
     /// A turn of `origin`.
     pub(crate) fn new(server: &'a Shared, origin: Option<&'a Arc<Connection>>) -> Self {
+        let limits = server.limits();
         Self {
             server,
             origin,
@@ -118,6 +123,8 @@ impl<'a> Turn<'a> {
             out_msgs: 0,
             out_bytes: 0,
             depth: 0,
+            max_pending: limits.max_pending,
+            drop_when_crowded: limits.drop_when_crowded,
             random: rand::random::<u64>() | 1,
         }
     }
