@@ -310,8 +310,13 @@ impl Connection {
             return;
         }
         state.append(write);
+        let overflow = state.pending > self.server.limits().max_pending;
         if state.promise_flush() {
             touched.push(self.clone());
+        }
+        drop(state);
+        if overflow {
+            self.close(CloseReason::SlowConsumerPendingBytes);
         }
     }
 

@@ -168,6 +168,23 @@ async fn a_reader_that_stops_is_closed_and_costs_the_others_nothing() {
     assert_eq!(sender.line().await, "PONG");
 }
 
+/// Replies had no bound of their own once: a client that provoked them and never read grew the server without end.
+#[tokio::test]
+async fn a_client_that_does_not_read_its_replies_is_closed() {
+    let server = Server::builder()
+        .listen_loopback()
+        .max_pending(1 << 20)
+        .start()
+        .await
+        .unwrap();
+    let mut client = Raw::connect(server.client_addr().unwrap()).await;
+    // Publishing to a reserved subject is refused by a line that repeats the subject.
+    let refused = format!("PUB _GR_.{} 0\r\n\r\n", "x".repeat(3000)).repeat(20);
+    let closed = async { while client.socket.write_all(refused.as_bytes()).await.is_ok() {} };
+    timeout(DEADLINE, closed).await.unwrap();
+    until("the close to be counted", || server.counts().slow_consumers == 1).await;
+}
+
 #[tokio::test]
 async fn what_was_sent_before_the_end_of_input_is_answered() {
     let (server, address) = listening().await;
