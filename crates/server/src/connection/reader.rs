@@ -1,7 +1,9 @@
 //! The task of one connection: reads, decodes, applies, flushes, and closes.
 //!
 //! A plain socket is waited for before a buffer is taken, so that an idle connection holds none. One read is one turn:
-//! all operations in it are applied, then everything they touched is flushed once.
+//! all operations in it are applied, then everything they touched is flushed once. Two bounds keep a connection that
+//! never pauses from holding up the others on its thread: a turn ends early when it has delivered much, and after
+//! some work the task yields, so that the runtime looks at the other sockets before it goes on.
 
 use std::io;
 use std::sync::Arc;
@@ -9,15 +11,20 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, sleep_until, timeout};
 use windjet_protocol::wire::Step;
 
 use super::session::{Next, Session};
 use super::{CloseReason, Connection, Flushed, buffers};
+use crate::router::Turn;
 
 /// Time that a closing connection is given to take its last bytes.
 const LAST_FLUSH: Duration = Duration::from_millis(100);
+/// Input after which the task lets others go first.
+const YIELD_BYTES_MIN: usize = 16 << 10;
+/// Deliveries after which a turn ends, whatever input is left: well under a millisecond of work.
+const TURN_DELIVERIES_MAX: u64 = 16 << 10;
 /// Partial input up to this size is kept in a buffer of its own size instead of a full read buffer.
 const SMALL_REST: usize = 8 << 10;
 
@@ -58,6 +65,8 @@ struct Input {
     data: Vec<u8>,
     /// Total bytes that the decoder asked for.
     want: usize,
+    /// Bytes consumed since the task last let others go first.
+    unyielded: usize,
 }
 
 impl Input {
@@ -79,6 +88,7 @@ impl Input {
     fn consume(&mut self, consumed: usize, want: usize) {
         self.data.drain(..consumed);
         self.want = want;
+        self.unyielded += consumed;
         self.relax();
     }
 
@@ -130,51 +140,69 @@ async fn run(session: &mut Session, source: &mut Source) {
     }
 }
 
-/// Applies all whole operations of the input, in one turn or, around a CONNECT, in several.
+/// How the operations of a turn ended.
+enum Ended {
+    /// All whole operations are applied; the next one needs this many bytes in all.
+    Drained { want: usize },
+    /// As much was delivered as one turn may; more operations may be there.
+    Full,
+    /// A CONNECT is to be answered before anything else.
+    Connect(Vec<u8>),
+    /// The close has begun.
+    Stop,
+}
+
+/// Applies all whole operations of the input: in one turn, unless a CONNECT or many deliveries divide it.
 async fn digest(session: &mut Session, connection: &Arc<Connection>, input: &mut Input) {
     connection.touch(Instant::now());
     let mut at = 0;
     loop {
         let mut turn = session.begin(connection);
-        let (next, want) = loop {
-            let rest = &input.data[at..];
-            if rest
-                .first()
-                .is_some_and(|&first| !session.admits(first, &mut turn))
-            {
-                break (Next::Stop, 0);
-            }
-            match session.decoder.decode(rest) {
-                Ok(Step::Op { op, consumed }) => {
-                    at += consumed;
-                    match session.apply(op, &mut turn) {
-                        Next::Continue => {}
-                        next => break (next, 0),
-                    }
-                }
-                Ok(Step::Incomplete { want }) => break (Next::Continue, want),
-                Err(error) => {
-                    session.refuse(&error, &mut turn);
-                    break (Next::Stop, 0);
-                }
-            }
-        };
+        let ended = apply(session, &input.data, &mut at, &mut turn);
         let pause = session.finish(turn);
-        match next {
-            Next::Connect(json) => session.connect(&json).await,
-            Next::Continue => {
-                input.consume(at, want);
-                if let Some(pause) = pause {
-                    sleep(pause).await;
-                }
-                return;
-            }
-            Next::Stop => return,
+        let drained = matches!(ended, Ended::Drained { .. });
+        match ended {
+            Ended::Drained { want } => input.consume(at, want),
+            Ended::Full => input.unyielded = YIELD_BYTES_MIN,
+            Ended::Connect(json) => session.connect(&json).await,
+            Ended::Stop => return,
         }
-        if connection.closing.reason().is_some() {
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        } else if input.unyielded >= YIELD_BYTES_MIN {
+            input.unyielded = 0;
+            yield_now().await;
+        }
+        if drained || connection.closing.reason().is_some() {
             return;
         }
     }
+}
+
+/// Applies the operations of `data` from `at` on, which it advances.
+fn apply(session: &mut Session, data: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Ended {
+    while turn.out_msgs < TURN_DELIVERIES_MAX {
+        let rest = &data[*at..];
+        if rest.first().is_some_and(|&first| !session.admits(first, turn)) {
+            return Ended::Stop;
+        }
+        match session.decoder.decode(rest) {
+            Ok(Step::Op { op, consumed }) => {
+                *at += consumed;
+                match session.apply(op, turn) {
+                    Next::Continue => {}
+                    Next::Connect(json) => return Ended::Connect(json),
+                    Next::Stop => return Ended::Stop,
+                }
+            }
+            Ok(Step::Incomplete { want }) => return Ended::Drained { want },
+            Err(error) => {
+                session.refuse(&error, turn);
+                return Ended::Stop;
+            }
+        }
+    }
+    Ended::Full
 }
 
 /// Writes what is left within a short time and closes the socket.

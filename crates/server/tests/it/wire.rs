@@ -1,6 +1,7 @@
 //! The wire protocol over real sockets. The full grammar is checked against the reference by the parity scripts; here
 //! stands what only a unit of our own can see: bounds, order, and what happens to others.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -183,6 +184,29 @@ async fn a_client_that_does_not_read_its_replies_is_closed() {
     let closed = async { while client.socket.write_all(refused.as_bytes()).await.is_ok() {} };
     timeout(DEADLINE, closed).await.unwrap();
     until("the close to be counted", || server.counts().slow_consumers == 1).await;
+}
+
+/// A publisher whose socket always has more to read once kept its task running for hundreds of milliseconds, since the
+/// runtime looks at other sockets only between tasks. Server and client share one thread here, so that the messages
+/// counted between PING and PONG are those of the turns in between, however slow the machine is.
+#[tokio::test]
+async fn a_publisher_that_never_pauses_does_not_hold_up_a_ping() {
+    let (server, address) = listening().await;
+    let mut client = Raw::connect(address).await;
+    let mut flood = std::net::TcpStream::connect(address).unwrap();
+    flood.write_all(HELLO).unwrap();
+    let batch = b"PUB flood 2\r\nhi\r\n".repeat(8192);
+    let flooding = std::thread::spawn(move || while flood.write_all(&batch).is_ok() {});
+    until("the flood to begin", || server.counts().in_msgs > 500_000).await;
+    for _ in 0..10 {
+        let before = server.counts().in_msgs;
+        client.send(b"PING\r\n").await;
+        assert_eq!(client.line().await, "PONG");
+        let meanwhile = server.counts().in_msgs - before;
+        assert!(meanwhile < 100_000, "{meanwhile} messages went before the PONG");
+    }
+    server.shutdown(DEADLINE).await;
+    flooding.join().unwrap();
 }
 
 #[tokio::test]
