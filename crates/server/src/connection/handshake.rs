@@ -173,7 +173,7 @@ pub(crate) fn establish(server: &Arc<Shared>, guest: Guest, stream: Stream) -> (
         Stream::Frames(reader, writer, framing) => Err((reader, writer, Some(framing))),
     };
     let carrier = match &stream {
-        Ok(socket) => Carrier::Socket(socket.clone()),
+        Ok(socket) => Carrier::Socket(Arc::downgrade(socket)),
         Err(_) => Carrier::Task(Notify::new()),
     };
     let connection = Arc::new(Connection::new(NewConnection {

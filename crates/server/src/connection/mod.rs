@@ -374,6 +374,11 @@ impl Connection {
         }
     }
 
+    /// Frees what was never written; the server may remember the connection for long.
+    fn discard_output(&self) {
+        self.outbound.close(true, &self.server.memory);
+    }
+
     /// Asks something of the connection's task.
     pub(crate) fn control(&self, control: Control) {
         self.controls.lock().push(control);

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -28,8 +28,9 @@ const SLICES_MAX: usize = 64;
 /// What carries the bytes away.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    /// A plain socket, written by whoever flushes.
-    Socket(Arc<TcpStream>),
+    /// A plain socket, written by whoever flushes. It belongs to the connection's task, so that it closes with it
+    /// although the server remembers closed connections for monitoring.
+    Socket(Weak<TcpStream>),
     /// A writer task, notified by whoever flushes.
     Task(Notify),
     /// Nothing: in-process connections receive through mailboxes.
@@ -183,6 +184,14 @@ impl State {
         within
     }
 
+    /// Frees what waits.
+    fn discard(&mut self, memory: &Memory) {
+        self.tail = Vec::new();
+        self.queued = Batch::default();
+        self.pending = 0;
+        self.count(memory);
+    }
+
     fn take_all(&mut self) -> Batch {
         self.seal_tail();
         std::mem::take(&mut self.queued)
@@ -248,10 +257,7 @@ impl Outbound {
         let mut state = self.state.lock();
         state.closed = true;
         if discard {
-            state.tail = Vec::new();
-            state.queued = Batch::default();
-            state.pending = 0;
-            state.count(memory);
+            state.discard(memory);
         }
     }
 
@@ -283,10 +289,10 @@ impl Outbound {
         }
     }
 
-    /// The socket of a plain connection.
-    pub(crate) fn socket(&self) -> Option<&Arc<TcpStream>> {
+    /// The socket of a plain connection, while its task lives.
+    pub(crate) fn socket(&self) -> Option<Arc<TcpStream>> {
         match &self.carrier {
-            Carrier::Socket(socket) => Some(socket),
+            Carrier::Socket(socket) => socket.upgrade(),
             Carrier::Task(_) | Carrier::None => None,
         }
     }
@@ -319,7 +325,11 @@ impl Outbound {
         state.count(memory);
     }
 
-    fn write_to(&self, socket: &TcpStream, drainer: bool, memory: &Memory) -> Flushed {
+    fn write_to(&self, socket: &Weak<TcpStream>, drainer: bool, memory: &Memory) -> Flushed {
+        let Some(socket) = socket.upgrade() else {
+            self.close(true, memory);
+            return Flushed::Failed;
+        };
         loop {
             let work = {
                 let mut state = self.state.lock();
@@ -346,7 +356,7 @@ impl Outbound {
                     Work::Many(state.take_all())
                 }
             };
-            let (written, rest, outcome) = work.write(socket);
+            let (written, rest, outcome) = work.write(&socket);
             let mut state = self.state.lock();
             state.writing = false;
             state.pending = state.pending.saturating_sub(written);
@@ -364,8 +374,7 @@ impl Outbound {
                 }
                 Err(_) => {
                     state.closed = true;
-                    state.pending = 0;
-                    state.count(memory);
+                    state.discard(memory);
                     return Flushed::Failed;
                 }
             }

@@ -241,6 +241,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.connection.close(CloseReason::ServerShutdown);
         self.connection.forget_all();
+        self.connection.discard_output();
         self.connection.server.client_gone(&self.connection);
     }
 }

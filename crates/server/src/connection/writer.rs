@@ -14,8 +14,8 @@ use crate::options::WriteTimeoutPolicy;
 
 /// Waits for the socket and writes until nothing is pending.
 pub(crate) async fn drain(connection: Arc<Connection>) {
-    let Some(socket) = connection.outbound.socket().cloned() else {
-        return;
+    let Some(socket) = connection.outbound.socket() else {
+        return connection.discard_output();
     };
     loop {
         match timeout(connection.server.limits().write_deadline, socket.writable()).await {
