@@ -13,11 +13,12 @@ use time::macros::format_description;
 use winnow::Parser as _;
 use winnow::error::ParserError;
 use winnow::stream::LocatingSlice;
-use winnow::stream::{Location as _, Stream as _};
+use winnow::stream::{Location as _, Stream};
 use winnow::token::{take_till, take_while};
 
 /// The text being parsed.
 pub(super) type Input<'i> = LocatingSlice<&'i str>;
+type Checkpoint<'i> = <Input<'i> as Stream>::Checkpoint;
 
 /// Why a piece could not be read.
 #[derive(Debug, PartialEq, Eq)]
@@ -227,9 +228,16 @@ fn block_string<'i>(input: &mut Input<'i>) -> Result<Scalar<'i>, Fault> {
 
 /// A word without quotes: a boolean, a variable or text.
 fn bare_word<'i>(input: &mut Input<'i>) -> Result<Scalar<'i>, Fault> {
+    let start = input.checkpoint();
+    bare_word_from(input, &start)
+}
+
+/// The same when the word began at `start` and a part of it is taken already.
+fn bare_word_from<'i>(input: &mut Input<'i>, start: &Checkpoint<'i>) -> Result<Scalar<'i>, Fault> {
     let ends =
         |c: char| is_line_end(c) || is_blank(c) || matches!(c, '\0' | ';' | ',' | ']' | '}' | '\'' | '\\');
-    let word = run(input, |c| !ends(c))?;
+    run(input, |c| !ends(c))?;
+    let word = since(input, start);
     match peek(input) {
         '\\' => {}
         '\'' => {
@@ -292,9 +300,10 @@ fn number<'i>(input: &mut Input<'i>) -> Result<Scalar<'i>, Fault> {
         c if unit_letter(c) => with_unit(input, &start),
         // A closing bracket ends a number here; nats-server takes it for a part of the word.
         c if ends_number(c) || c == ']' => integer(input, whole),
+        // Whatever comes next belongs to the word, even a quote or a backslash.
         _ => {
-            input.reset(&start);
-            bare_word(input)
+            next(input);
+            bare_word_from(input, &start)
         }
     }
 }
@@ -326,7 +335,7 @@ fn negative_number<'i>(input: &mut Input<'i>) -> Result<Scalar<'i>, Fault> {
 }
 
 /// The text from `start` to the present place.
-fn since<'i>(input: &Input<'i>, start: &<Input<'i> as winnow::stream::Stream>::Checkpoint) -> &'i str {
+fn since<'i>(input: &Input<'i>, start: &Checkpoint<'i>) -> &'i str {
     let end = input.current_token_start();
     let mut from = *input;
     from.reset(start);
@@ -339,10 +348,7 @@ fn unit_letter(c: char) -> bool {
 }
 
 /// A whole number with a unit such as `64MB`, or a word that only looked like one.
-fn with_unit<'i>(
-    input: &mut Input<'i>,
-    start: &<Input<'i> as winnow::stream::Stream>::Checkpoint,
-) -> Result<Scalar<'i>, Fault> {
+fn with_unit<'i>(input: &mut Input<'i>, start: &Checkpoint<'i>) -> Result<Scalar<'i>, Fault> {
     next(input);
     run(input, |c| matches!(c, 'b' | 'B' | 'i' | 'I'))?;
     let c = peek(input);
@@ -391,10 +397,7 @@ fn integer<'i>(input: &Input<'i>, text: &str) -> Result<Scalar<'i>, Fault> {
 }
 
 /// What follows the point of a number: decimals, or the rest of an IP address with its port.
-fn decimals<'i>(
-    input: &mut Input<'i>,
-    start: &<Input<'i> as winnow::stream::Stream>::Checkpoint,
-) -> Result<Scalar<'i>, Fault> {
+fn decimals<'i>(input: &mut Input<'i>, start: &Checkpoint<'i>) -> Result<Scalar<'i>, Fault> {
     let c = next(input);
     if !c.is_ascii_digit() {
         let message = format!(
@@ -416,10 +419,7 @@ fn decimals<'i>(
 }
 
 /// The rest of `2016-05-04T18:53:41Z` behind the first `-`.
-fn date_after_year<'i>(
-    input: &mut Input<'i>,
-    start: &<Input<'i> as winnow::stream::Stream>::Checkpoint,
-) -> Result<Scalar<'i>, Fault> {
+fn date_after_year<'i>(input: &mut Input<'i>, start: &Checkpoint<'i>) -> Result<Scalar<'i>, Fault> {
     for wanted in "00-00T00:00:00Z".chars() {
         let c = next(input);
         if wanted == '0' && !c.is_ascii_digit() {
@@ -512,6 +512,8 @@ mod tests {
             ("a]", "a"),
             ("a}", "a"),
             ("a'b", "a"),
+            ("12'b", "12'b"),
+            ("12\\t", "12\\t"),
             ("a\r\n", "a"),
             (",", ""),
             ("", ""),
