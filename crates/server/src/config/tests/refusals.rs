@@ -301,6 +301,21 @@ fn contents_are_refused_in_known_words() {
                         B { exports: [ {service: q} ], imports: [ {service: {account: A, subject: q}} ] } }",
             ":1:0: Error adding service import \"q\": import forms a cycle",
         ),
+        (
+            "accounts { A { exports: [ {stream: \"s.*\"} ] }
+                        B { imports: [ {stream: {account: A, subject: \"s.*\"}, to: x} ] } }",
+            ":1:0: Error adding stream import \"s.*\": failed to create mapping transform for stream import subject \
+             from \"s.*\" to \"x\": invalid mapping destination: not using all of the token wildcard(s) in x",
+        ),
+        (
+            "accounts { A { exports: [ {stream: s} ] }
+                        B { imports: [ {stream: {account: A, subject: s}, prefix: \"p.*\"} ] } }",
+            ":1:0: Error adding stream import \"s\": stream import prefix can not contain wildcard tokens",
+        ),
+        (
+            "accounts { A { exports: [ {service: \"s.*\", account_token_position: 1} ] } }",
+            ":1:0: Error adding service export \"s.*\": sublist: invalid subject",
+        ),
         // Mappings.
         (
             "mappings { \"a..b\": c }",
