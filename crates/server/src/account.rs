@@ -139,6 +139,12 @@ impl Account {
         self.trie.read().len()
     }
 
+    /// Subscriptions now, and how many were ever added.
+    pub(crate) fn subscription_counts(&self) -> (usize, u64) {
+        let trie = self.trie.read();
+        (trie.len(), trie.inserted())
+    }
+
     /// Calls `each` for every subscription, under the account's lock.
     pub(crate) fn for_each_subscription(&self, each: &mut dyn FnMut(&Arc<Subscription>)) {
         self.trie.read().for_each(each);

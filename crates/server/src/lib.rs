@@ -29,9 +29,11 @@ pub mod client;
 pub mod config;
 mod connection;
 mod imports;
+mod monitor;
 pub mod options;
 mod router;
 mod server;
+mod system;
 mod tls;
 mod websocket;
 

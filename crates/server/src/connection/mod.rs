@@ -23,8 +23,8 @@ mod writer;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
@@ -123,6 +123,7 @@ pub(crate) struct Connection {
     active_ms: AtomicU64,
     /// TLS facts, if any.
     pub(crate) tls: Option<TlsFacts>,
+    refused_user: OnceLock<String>,
 }
 
 /// What became of a pushed message.
@@ -171,6 +172,7 @@ impl Connection {
             rtt_ns: AtomicU64::new(0),
             active_ms: AtomicU64::new(0),
             tls: new.tls,
+            refused_user: OnceLock::new(),
         }
     }
 
@@ -214,6 +216,19 @@ impl Connection {
         self.has_grants.store(grants.is_some(), Ordering::Release);
         *self.grants.lock() = grants;
         self.profile.store(Some(Arc::new(profile)));
+    }
+
+    /// Notes the name of a client whose credentials were refused.
+    pub(crate) fn refuse(&self, user: &str) {
+        let _ = self.refused_user.set(user.to_owned());
+    }
+
+    /// The user as monitoring shows it: whom the client was taken for, or whom it pretended to be.
+    pub(crate) fn authorized_user(&self, profile: Option<&Profile>) -> String {
+        match profile.and_then(|profile| profile.identity.as_ref()) {
+            Some(identity) => identity.user.clone(),
+            None => self.refused_user.get().cloned().unwrap_or_default(),
+        }
     }
 
     /// Whether a publish to `subject` is granted by an earlier delivery; uses the grant up.
@@ -352,8 +367,8 @@ impl Connection {
         }
     }
 
-    /// Removes all subscriptions.
-    pub(crate) fn forget_all(&self) {
+    /// Removes all subscriptions; how many there were.
+    pub(crate) fn forget_all(&self) -> usize {
         let all = std::mem::take(&mut *self.subscriptions.lock());
         {
             let _in_order = self.outbound.lock();
@@ -364,6 +379,7 @@ impl Connection {
                 account.unsubscribe(subscription);
             }
         }
+        all.len()
     }
 
     /// Begins the close. The first reason wins; the connection's task does the rest.
@@ -390,8 +406,8 @@ impl Connection {
         while self.closing.reason().is_none() {
             self.wake.notified().await;
         }
-        self.forget_all();
-        self.server.client_gone(&self);
+        let subscriptions = self.forget_all();
+        self.server.client_gone(&self, subscriptions);
     }
 
     /// What was asked since the last call.

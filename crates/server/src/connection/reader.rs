@@ -104,11 +104,12 @@ impl Input {
 /// Serves a connection until it closes, then cleans up after it.
 pub(crate) async fn serve(mut session: Session, mut source: Source) {
     let connection = session.connection.clone();
-    let _guard = Guard {
+    let mut guard = Guard {
         connection: connection.clone(),
+        subscriptions: 0,
     };
     run(&mut session, &mut source).await;
-    connection.forget_all();
+    guard.subscriptions = connection.forget_all();
     last_flush(&connection, source).await;
 }
 
@@ -235,13 +236,17 @@ async fn last_flush(connection: &Connection, source: Source) {
 /// Tells the server that the connection is gone, however its task ends.
 struct Guard {
     connection: Arc<Connection>,
+    /// Subscriptions that were taken away already.
+    subscriptions: usize,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.connection.close(CloseReason::ServerShutdown);
-        self.connection.forget_all();
+        let subscriptions = self.subscriptions + self.connection.forget_all();
         self.connection.discard_output();
-        self.connection.server.client_gone(&self.connection);
+        self.connection
+            .server
+            .client_gone(&self.connection, subscriptions);
     }
 }

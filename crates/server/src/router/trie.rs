@@ -180,6 +180,7 @@ impl Node {
 pub(crate) struct Trie {
     root: Node,
     len: usize,
+    removed: u64,
 }
 
 /// Subjects deeper than this are matched all the same, with one allocation.
@@ -189,6 +190,11 @@ impl Trie {
     /// Number of subscriptions.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Number of subscriptions ever added.
+    pub(crate) fn inserted(&self) -> u64 {
+        self.len as u64 + self.removed
     }
 
     /// Adds a subscription. Its subject must be a valid pattern.
@@ -224,6 +230,7 @@ impl Trie {
         let removed = self.root.remove(&tokens, subscription);
         if removed {
             self.len -= 1;
+            self.removed += 1;
         }
         removed
     }

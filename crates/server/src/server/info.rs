@@ -11,7 +11,7 @@ pub const PROTOCOL_VERSION: &str = "2.15.1";
 /// Level of the JetStream API.
 pub(crate) const API_LEVEL: u32 = 5;
 /// Shown as the `go` field, which clients want non-empty.
-const RUNTIME: &str = concat!("rust-windjet-", env!("CARGO_PKG_VERSION"));
+pub(crate) const RUNTIME: &str = concat!("rust-windjet-", env!("CARGO_PKG_VERSION"));
 
 /// What INFO needs to know of a client.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// Host and port that clients are told.
-    fn advertised(&self, kind: ConnectionType) -> (String, u16) {
+    pub(crate) fn advertised(&self, kind: ConnectionType) -> (String, u16) {
         let options = self.options();
         let addresses = self.addresses();
         let (listen, bound, advertise) = match (kind, &options.websocket) {

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use super::{Shared, StartError};
 use crate::connection::handshake;
 use crate::options::ListenAddress;
-use crate::websocket;
+use crate::{monitor, websocket};
 
 /// Connections that the system may keep waiting for `accept`.
 const BACKLOG: i32 = 1024;
@@ -32,7 +32,7 @@ pub(super) async fn open_all(shared: &Arc<Shared>) -> Result<(), StartError> {
             .tasks
             .spawn(accept(shared.clone(), listener, Door::WebSocket));
     }
-    Ok(())
+    monitor::open(shared).await
 }
 
 /// What is spoken behind a listener.

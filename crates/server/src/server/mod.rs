@@ -28,7 +28,8 @@ use windjet_protocol::wire::Connect;
 
 pub use builder::{Builder, StartError};
 pub use info::PROTOCOL_VERSION;
-pub(crate) use info::Peer;
+pub(crate) use info::{Peer, RUNTIME};
+pub(crate) use listener::open as open_listener;
 pub(crate) use memory::Memory;
 pub use memory::MemoryReport;
 pub use reload::{ReloadError, ReloadReport};
@@ -43,6 +44,7 @@ pub(crate) use stats::Stats;
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile};
+use crate::monitor;
 use crate::options::{ConnectionType, Options};
 use crate::tls;
 
@@ -78,6 +80,9 @@ pub(crate) struct Shared {
     lame_duck: AtomicBool,
     reloading: Mutex<()>,
     addresses: Mutex<Addresses>,
+    configured_at: Mutex<SystemTime>,
+    /// What monitoring remembers.
+    pub(crate) monitor: monitor::State,
     next_name: AtomicU64,
 }
 
@@ -133,6 +138,8 @@ impl Shared {
             lame_duck: AtomicBool::new(false),
             reloading: Mutex::new(()),
             addresses: Mutex::default(),
+            configured_at: Mutex::new(SystemTime::now()),
+            monitor: monitor::State::default(),
             next_name: AtomicU64::new(0),
         })
     }
@@ -171,6 +178,30 @@ impl Shared {
     /// Where the listeners ended up.
     pub(crate) fn addresses(&self) -> Addresses {
         self.addresses.lock().clone()
+    }
+
+    /// Notes where a monitoring listener ended up.
+    pub(crate) fn set_monitoring_addr(&self, address: Option<SocketAddr>, tls: bool) {
+        let mut addresses = self.addresses.lock();
+        if tls {
+            addresses.monitoring_tls = address;
+        } else {
+            addresses.monitoring = address;
+        }
+    }
+
+    /// When the options in force took effect.
+    pub(crate) fn configured_at(&self) -> SystemTime {
+        *self.configured_at.lock()
+    }
+
+    /// Subscriptions of all accounts, the server's own included.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.accounts
+            .all()
+            .iter()
+            .map(|account| account.subscriptions())
+            .sum()
     }
 
     /// Whether lame duck mode has begun.
@@ -276,11 +307,12 @@ impl Shared {
         failure: &AuthFailure,
     ) {
         let credentials = Credentials::from(connect);
+        connection.refuse(credentials.shown_user());
         tracing::error!(cid = connection.id, %failure, "authentication error - User {:?}", credentials.shown_user());
     }
 
-    /// A connection's task has ended.
-    pub(crate) fn client_gone(&self, connection: &Arc<Connection>) {
+    /// A connection's task has ended. `subscriptions` is how many it had until then.
+    pub(crate) fn client_gone(&self, connection: &Arc<Connection>, subscriptions: usize) {
         let Some(reason) = connection.closing.reason() else {
             return;
         };
@@ -290,7 +322,7 @@ impl Shared {
             stopped: SystemTime::now(),
             uptime: connection.uptime(),
             reason,
-            subscriptions: 0,
+            subscriptions,
             profile: profile.clone(),
         };
         if !self.registry.retire(closed, self.options().max_closed_clients) {

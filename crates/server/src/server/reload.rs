@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{Limits, Server, Shared};
 use crate::auth::Authenticator;
@@ -84,6 +85,7 @@ impl Shared {
         self.authenticator.store(Arc::new(authenticator));
         let max = usize::try_from(options.max_connections).unwrap_or(0);
         self.options.store(Arc::new(options));
+        *self.configured_at.lock() = SystemTime::now();
         let live = self.registry.live();
         let surplus = live.len().saturating_sub(max);
         for (n, connection) in live.iter().rev().enumerate() {

@@ -3,17 +3,19 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificates::{Certificates, read_chain, read_pair};
 use crate::auth::PeerCertificate;
@@ -99,6 +101,7 @@ impl<S> Secured<S> {
 pub(crate) struct Setup {
     acceptor: TlsAcceptor,
     options: TlsOptions,
+    not_after: Option<SystemTime>,
     rate: Mutex<Rate>,
 }
 
@@ -123,11 +126,12 @@ impl Setup {
         if options.certificates.is_empty() {
             return Err(TlsError::NoCertificate);
         }
-        let pairs = options
+        let pairs: Vec<_> = options
             .certificates
             .iter()
             .map(|(certificate, key)| read_pair(certificate, key, &provider))
             .collect::<Result<_, _>>()?;
+        let not_after = pairs.first().and_then(not_after);
         let versions: &[_] = match options.min_version {
             TlsVersion::V1_2 => &[&TLS13, &TLS12],
             TlsVersion::V1_3 => &[&TLS13],
@@ -150,11 +154,17 @@ impl Setup {
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             options: options.clone(),
+            not_after,
             rate: Mutex::new(Rate {
                 second_began: Instant::now(),
                 handshakes: 0,
             }),
         })
+    }
+
+    /// When the first certificate ends.
+    pub(crate) fn not_after(&self) -> Option<SystemTime> {
+        self.not_after
     }
 
     /// The options that the setup was built from.
@@ -215,6 +225,12 @@ impl Setup {
         rate.handshakes += 1;
         rate.handshakes <= limit
     }
+}
+
+fn not_after(pair: &CertifiedKey) -> Option<SystemTime> {
+    let (_, leaf) = X509Certificate::from_der(pair.cert.first()?).ok()?;
+    let seconds = u64::try_from(leaf.validity().not_after.timestamp()).ok()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {

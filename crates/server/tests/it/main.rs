@@ -6,6 +6,7 @@ mod accounts;
 mod config_corpus;
 mod in_process;
 mod jwt_corpus;
+mod monitor;
 mod operation;
 mod tls;
 mod websocket;
