@@ -1,0 +1,502 @@
+//! A span: which of 16,384 neighbouring sequences are live, their subjects and their sizes.
+//!
+//! Spans are the whole in-memory index of a stream's messages: by sequence, by subject, what is deleted. A span that is
+//! still appended to keeps plain columns; when the next one begins it is *sealed*: a dictionary of its subjects with live
+//! counts, one byte (or two, or none) per message for the subject, and the size as a small difference (none when all are
+//! equal). Deletes cost one bit. When few messages are left the span becomes a short list, when none is, it goes.
+//!
+//! Offsets are sequences relative to the span's start.
+
+use hashbrown::HashMap;
+
+use super::matcher::Matching;
+
+/// Sequences per span.
+pub(crate) const SPAN: usize = if cfg!(test) { 64 } else { 16_384 };
+const WORDS: usize = SPAN / 64;
+const SPARSE_MAX: u32 = SPAN as u32 / 32;
+const GONE: u32 = u32::MAX;
+
+/// One message as the index knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) subject: u32,
+    pub(crate) size: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Span {
+    columns: Columns,
+    live: u32,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Columns {
+    Open { subjects: Vec<u32>, sizes: Vec<u32> },
+    Sealed(Box<Sealed>),
+    Sparse(Vec<(u16, Item)>),
+}
+
+#[derive(Debug)]
+struct Sealed {
+    dict: Box<[u32]>,
+    counts: Box<[u16]>,
+    column: Column,
+    sizes: Sizes,
+    live: Box<[u64; WORDS]>,
+}
+
+#[derive(Debug)]
+enum Column {
+    Same,
+    Narrow(Box<[u8]>),
+    Wide(Box<[u16]>),
+}
+
+#[derive(Debug)]
+enum Sizes {
+    Same(u32),
+    Narrow(u32, Box<[u8]>),
+    Wide(u32, Box<[u16]>),
+    Plain(Box<[u32]>),
+}
+
+impl Column {
+    fn get(&self, off: usize) -> usize {
+        match self {
+            Self::Same => 0,
+            Self::Narrow(c) => usize::from(c[off]),
+            Self::Wide(c) => usize::from(c[off]),
+        }
+    }
+}
+
+impl Sizes {
+    fn new(sizes: &[u32], live: &[u64; WORDS]) -> Self {
+        let of_live = || {
+            sizes
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| bit(live, *i))
+                .map(|(_, s)| *s)
+        };
+        let (min, max) = (of_live().min().unwrap_or(0), of_live().max().unwrap_or(0));
+        match max - min {
+            0 => Self::Same(min),
+            d if d <= u32::from(u8::MAX) => {
+                Self::Narrow(min, sizes.iter().map(|s| s.saturating_sub(min) as u8).collect())
+            }
+            d if d <= u32::from(u16::MAX) => {
+                Self::Wide(min, sizes.iter().map(|s| s.saturating_sub(min) as u16).collect())
+            }
+            _ => Self::Plain(sizes.into()),
+        }
+    }
+
+    fn get(&self, off: usize) -> u32 {
+        match self {
+            Self::Same(s) => *s,
+            Self::Narrow(min, d) => min + u32::from(d[off]),
+            Self::Wide(min, d) => min + u32::from(d[off]),
+            Self::Plain(s) => s[off],
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Same(_) => 0,
+            Self::Narrow(_, d) => d.len(),
+            Self::Wide(_, d) => d.len() * 2,
+            Self::Plain(d) => d.len() * 4,
+        }
+    }
+}
+
+fn bit(words: &[u64; WORDS], off: usize) -> bool {
+    words[off / 64] & (1 << (off % 64)) != 0
+}
+
+impl Span {
+    pub(crate) fn new() -> Self {
+        Self {
+            columns: Columns::Open {
+                subjects: Vec::new(),
+                sizes: Vec::new(),
+            },
+            live: 0,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// The sizes of all live messages together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Calls `f` with subjects and how many live messages they have; a subject may come more than once.
+    pub(crate) fn totals(&self, mut f: impl FnMut(u32, u32)) {
+        match &self.columns {
+            Columns::Sealed(s) => {
+                s.dict
+                    .iter()
+                    .zip(&s.counts)
+                    .filter(|(_, n)| **n > 0)
+                    .for_each(|(id, n)| f(*id, u32::from(*n)));
+            }
+            _ => {
+                self.each(0, |_, item| {
+                    f(item.subject, 1);
+                    true
+                });
+            }
+        }
+    }
+
+    /// Adds a message behind all others. A span that was sealed is opened again, which only recovery asks for.
+    pub(crate) fn push(&mut self, off: usize, item: Item) {
+        if !matches!(self.columns, Columns::Open { .. }) {
+            self.reopen();
+        }
+        if let Columns::Open { subjects, sizes } = &mut self.columns {
+            debug_assert!(off >= subjects.len() && off < SPAN);
+            subjects.resize(off, GONE);
+            sizes.resize(off, 0);
+            subjects.push(item.subject);
+            sizes.push(item.size);
+            self.live += 1;
+            self.bytes += u64::from(item.size);
+        }
+    }
+
+    fn reopen(&mut self) {
+        let (mut subjects, mut sizes) = (Vec::new(), Vec::new());
+        self.each(0, |off, item| {
+            subjects.resize(off, GONE);
+            sizes.resize(off, 0);
+            subjects.push(item.subject);
+            sizes.push(item.size);
+            true
+        });
+        self.columns = Columns::Open { subjects, sizes };
+    }
+
+    /// Packs the columns; called when no more messages will come.
+    pub(crate) fn seal(&mut self) {
+        if let Columns::Open { subjects, sizes } = &self.columns {
+            if self.live < SPARSE_MAX {
+                self.make_sparse();
+                return;
+            }
+            let mut live = Box::new([0u64; WORDS]);
+            let mut counts: HashMap<u32, u16, foldhash::fast::FixedState> = HashMap::default();
+            for (off, id) in subjects.iter().enumerate().filter(|(_, id)| **id != GONE) {
+                live[off / 64] |= 1 << (off % 64);
+                *counts.entry(*id).or_default() += 1;
+            }
+            let mut dict: Box<[u32]> = counts.keys().copied().collect();
+            dict.sort_unstable();
+            let packed_counts = dict.iter().map(|id| counts[id]).collect();
+            for (i, id) in dict.iter().enumerate() {
+                counts.insert(*id, i as u16);
+            }
+            let index = |id: &u32| counts.get(id).copied().unwrap_or(0);
+            let column = match dict.len() {
+                0 | 1 => Column::Same,
+                2..=256 => Column::Narrow(subjects.iter().map(|id| index(id) as u8).collect()),
+                _ => Column::Wide(subjects.iter().map(index).collect()),
+            };
+            let sizes = Sizes::new(sizes, &live);
+            self.columns = Columns::Sealed(Box::new(Sealed {
+                dict,
+                counts: packed_counts,
+                column,
+                sizes,
+                live,
+            }));
+        }
+    }
+
+    fn make_sparse(&mut self) {
+        let mut list = Vec::with_capacity(self.live as usize);
+        self.each(0, |off, item| {
+            list.push((off as u16, item));
+            true
+        });
+        self.columns = Columns::Sparse(list);
+    }
+
+    pub(crate) fn get(&self, off: usize) -> Option<Item> {
+        match &self.columns {
+            Columns::Open { subjects, sizes } => {
+                let subject = *subjects.get(off)?;
+                (subject != GONE).then(|| Item {
+                    subject,
+                    size: sizes[off],
+                })
+            }
+            Columns::Sealed(s) => bit(&s.live, off).then(|| s.item(off)),
+            Columns::Sparse(list) => {
+                let i = list.binary_search_by_key(&(off as u16), |(o, _)| *o).ok()?;
+                Some(list[i].1)
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, off: usize) -> Option<Item> {
+        let item = self.get(off)?;
+        self.live -= 1;
+        self.bytes -= u64::from(item.size);
+        match &mut self.columns {
+            Columns::Open { subjects, .. } => subjects[off] = GONE,
+            Columns::Sealed(s) => {
+                s.live[off / 64] &= !(1 << (off % 64));
+                s.counts[s.column.get(off)] -= 1;
+                if self.live < SPARSE_MAX / 2 {
+                    self.make_sparse();
+                }
+            }
+            Columns::Sparse(list) => list.retain(|(o, _)| usize::from(*o) != off),
+        }
+        Some(item)
+    }
+
+    /// Calls `f` for live messages from `from` on, in order, until it answers false. Answers whether it never did.
+    pub(crate) fn each(&self, from: usize, mut f: impl FnMut(usize, Item) -> bool) -> bool {
+        match &self.columns {
+            Columns::Open { subjects, sizes } => (from..subjects.len())
+                .filter(|off| subjects[*off] != GONE)
+                .all(|off| {
+                    f(
+                        off,
+                        Item {
+                            subject: subjects[off],
+                            size: sizes[off],
+                        },
+                    )
+                }),
+            Columns::Sealed(s) => s.offsets(from).all(|off| f(off, s.item(off))),
+            Columns::Sparse(list) => {
+                let start = list.partition_point(|(o, _)| usize::from(*o) < from);
+                list[start..].iter().all(|(o, item)| f(usize::from(*o), *item))
+            }
+        }
+    }
+
+    /// Whether a live message can match; false only when none does.
+    fn may_match(&self, set: &Matching) -> bool {
+        match (&self.columns, set) {
+            (_, Matching::None) => false,
+            (Columns::Sealed(s), Matching::One(id)) => {
+                s.dict.binary_search(id).is_ok_and(|i| s.counts[i] > 0)
+            }
+            (Columns::Sealed(s), Matching::Many { .. }) => s
+                .dict
+                .iter()
+                .zip(&s.counts)
+                .any(|(id, n)| *n > 0 && set.contains(*id)),
+            _ => self.live > 0,
+        }
+    }
+
+    /// Like [`Span::each`], for those messages whose subject is in `set`.
+    pub(crate) fn each_match(
+        &self,
+        set: &Matching,
+        from: usize,
+        mut f: impl FnMut(usize, Item) -> bool,
+    ) -> bool {
+        if !self.may_match(set) {
+            return true;
+        }
+        if let (Columns::Sealed(s), Matching::One(id)) = (&self.columns, set) {
+            let Ok(index) = s.dict.binary_search(id) else {
+                return true;
+            };
+            return s.each_of(index, from, &mut f);
+        }
+        self.each(from, |off, item| !set.contains(item.subject) || f(off, item))
+    }
+
+    /// The last match at or before `to`.
+    pub(crate) fn prev_match(&self, set: &Matching, to: usize) -> Option<usize> {
+        if !self.may_match(set) {
+            return None;
+        }
+        let fits = |item: Option<Item>| item.is_some_and(|i| set.contains(i.subject));
+        match &self.columns {
+            Columns::Sparse(list) => {
+                let end = list.partition_point(|(o, _)| usize::from(*o) <= to);
+                list[..end]
+                    .iter()
+                    .rev()
+                    .find(|(_, i)| set.contains(i.subject))
+                    .map(|(o, _)| usize::from(*o))
+            }
+            _ => (0..=to.min(SPAN - 1)).rev().find(|off| fits(self.get(*off))),
+        }
+    }
+
+    /// How many matches there are from `from` on.
+    pub(crate) fn count(&self, set: &Matching, from: usize) -> u64 {
+        if from == 0 {
+            match (&self.columns, set) {
+                (_, Matching::All) => return u64::from(self.live),
+                (Columns::Sealed(s), Matching::One(id)) => {
+                    return s.dict.binary_search(id).map_or(0, |i| u64::from(s.counts[i]));
+                }
+                (Columns::Sealed(s), Matching::Many { .. }) => {
+                    let matching = s.dict.iter().zip(&s.counts).filter(|(id, _)| set.contains(**id));
+                    return matching.map(|(_, n)| u64::from(*n)).sum();
+                }
+                _ => {}
+            }
+        }
+        let mut n = 0;
+        self.each_match(set, from, |_, _| {
+            n += 1;
+            true
+        });
+        n
+    }
+
+    /// Renumbers subjects.
+    pub(crate) fn remap(&mut self, map: &[u32]) {
+        let new = |id: u32| map.get(id as usize).copied().unwrap_or(GONE);
+        match &mut self.columns {
+            Columns::Open { subjects, .. } => {
+                subjects
+                    .iter_mut()
+                    .filter(|id| **id != GONE)
+                    .for_each(|id| *id = new(*id));
+            }
+            Columns::Sparse(list) => list.iter_mut().for_each(|(_, i)| i.subject = new(i.subject)),
+            Columns::Sealed(_) => {
+                self.reopen();
+                self.remap(map);
+                self.seal();
+            }
+        }
+    }
+
+    /// Bytes of memory this span takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>()
+            + match &self.columns {
+                Columns::Open { subjects, sizes } => (subjects.capacity() + sizes.capacity()) * 4,
+                Columns::Sparse(list) => list.capacity() * size_of::<(u16, Item)>(),
+                Columns::Sealed(s) => {
+                    let column = match &s.column {
+                        Column::Same => 0,
+                        Column::Narrow(c) => c.len(),
+                        Column::Wide(c) => c.len() * 2,
+                    };
+                    size_of::<Sealed>() + s.dict.len() * 6 + column + s.sizes.memory() + WORDS * 8
+                }
+            }
+    }
+}
+
+impl Sealed {
+    fn item(&self, off: usize) -> Item {
+        Item {
+            subject: self.dict[self.column.get(off)],
+            size: self.sizes.get(off),
+        }
+    }
+
+    /// Live offsets from `from` on.
+    fn offsets(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
+        let mut word = from / 64;
+        let mut bits = self.live.get(word).map_or(0, |w| w & (u64::MAX << (from % 64)));
+        std::iter::from_fn(move || {
+            while bits == 0 {
+                word += 1;
+                bits = *self.live.get(word)?;
+            }
+            let off = word * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some(off)
+        })
+    }
+
+    /// Live messages of one dictionary entry.
+    fn each_of(&self, index: usize, from: usize, f: &mut impl FnMut(usize, Item) -> bool) -> bool {
+        match &self.column {
+            Column::Same => self.offsets(from).all(|off| f(off, self.item(off))),
+            Column::Narrow(c) => self.scan(c, index as u8, from, f),
+            Column::Wide(c) => self.scan(c, index as u16, from, f),
+        }
+    }
+
+    fn scan<T: Copy + PartialEq>(
+        &self,
+        column: &[T],
+        want: T,
+        from: usize,
+        f: &mut impl FnMut(usize, Item) -> bool,
+    ) -> bool {
+        let from = from.min(column.len());
+        column[from..]
+            .iter()
+            .enumerate()
+            .filter(|(i, v)| **v == want && bit(&self.live, from + i))
+            .all(|(i, _)| f(from + i, self.item(from + i)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn a_span_answers_like_a_list_whatever_its_form(
+            pushes in proptest::collection::vec((0u32..6, 0u32..100_000, 0usize..3), 1..SPAN / 2),
+            removals in proptest::collection::vec(0usize..SPAN, 0..SPAN),
+            seal_after in 0usize..SPAN,
+            from in 0usize..SPAN,
+        ) {
+            let mut span = Span::new();
+            let mut model: Vec<(usize, Item)> = Vec::new();
+            let mut off = 0;
+            for (subject, size, gap) in pushes {
+                off += gap;
+                if off >= SPAN { break; }
+                let item = Item { subject, size };
+                span.push(off, item);
+                model.push((off, item));
+                off += 1;
+            }
+            for (i, r) in removals.into_iter().enumerate() {
+                if i == seal_after { span.seal(); }
+                let want = model.iter().position(|(o, _)| *o == r).map(|i| model.remove(i).1);
+                prop_assert_eq!(span.remove(r), want);
+            }
+            prop_assert_eq!(span.live() as usize, model.len());
+            for set in [Matching::All, Matching::None, Matching::One(2), Matching::many([1, 4])] {
+                let want: Vec<_> = model.iter().copied()
+                    .filter(|(o, i)| *o >= from && set.contains(i.subject)).collect();
+                let mut got = Vec::new();
+                span.each_match(&set, from, |o, i| { got.push((o, i)); true });
+                prop_assert_eq!(&got, &want);
+                prop_assert_eq!(span.count(&set, from), want.len() as u64);
+                let all = model.iter().filter(|(_, i)| set.contains(i.subject)).count();
+                prop_assert_eq!(span.count(&set, 0), all as u64);
+                let prev = model.iter().rev().find(|(o, i)| *o <= from && set.contains(i.subject));
+                prop_assert_eq!(span.prev_match(&set, from), prev.map(|p| p.0));
+            }
+            for o in 0..SPAN {
+                let want = model.iter().find(|(m, _)| *m == o).map(|m| m.1);
+                prop_assert_eq!(span.get(o), want);
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The entries of the manifest and their bytes.
+//!
+//! Each entry sets or clears one key, so that a log of them folds into an [`Image`] and an image dumps into a log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::codec::{Cursor, Put};
+use crate::options::StreamOptions;
+
+/// What the manifest says about a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StreamEntry {
+    pub(crate) options: StreamOptions,
+    /// Newest sequence that is in segments or gone, and its time.
+    pub(crate) settled_seq: u64,
+    pub(crate) settled_time: i64,
+    /// Nothing below is live.
+    pub(crate) floor: u64,
+    /// Newest committed sequence when this was written.
+    pub(crate) last_seq: u64,
+    pub(crate) last_time: i64,
+    pub(crate) ceiling: u64,
+    /// First and last of each range of sequences lost to damage.
+    pub(crate) lost: Vec<(u64, u64)>,
+}
+
+/// What the manifest says about a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentEntry {
+    pub(crate) len: u64,
+    /// Segments of higher rank have higher sequences of every stream.
+    pub(crate) rank: u64,
+    /// Incarnation, first and last sequence of each part.
+    pub(crate) parts: Vec<(u64, u64, u64)>,
+}
+
+/// Which settled messages of one span are live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LiveEntry {
+    /// What is said holds for sequences up to here.
+    pub(crate) upto: u64,
+    /// Offsets in the span, first and last of each run.
+    pub(crate) runs: Vec<(u16, u16)>,
+}
+
+/// A consumer as of some operation that is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConsumerEntry {
+    pub(crate) config: Bytes,
+    /// Encoded `ConsumerChange` from nothing.
+    pub(crate) state: Bytes,
+}
+
+/// A file of dedup ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdsEntry {
+    /// Incarnation and newest time in it, per stream.
+    pub(crate) newest: Vec<(u64, i64)>,
+}
+
+/// An opening of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) generation: u32,
+    /// Its first frame.
+    pub(crate) first_frame: u64,
+}
+
+/// One change of the manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Next { incarnation: u64, file: u64 },
+    Opening(Opening),
+    Trim(u64),
+    Boot { id: Option<u128>, clean: bool },
+    Stream(u64, StreamEntry),
+    StreamGone(u64),
+    Segment(u64, SegmentEntry),
+    SegmentGone(u64),
+    Live(u64, u64, LiveEntry),
+    Consumer(u64, String, ConsumerEntry),
+    ConsumerGone(u64, String),
+    Ids(u64, IdsEntry),
+    IdsGone(u64),
+}
+
+impl Entry {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Next { incarnation, file } => {
+                out.put_u8(1);
+                out.put_u64(*incarnation);
+                out.put_u64(*file);
+            }
+            Self::Opening(o) => {
+                out.put_u8(2);
+                out.put_u32(o.generation);
+                out.put_u64(o.first_frame);
+            }
+            Self::Trim(frame) => {
+                out.put_u8(3);
+                out.put_u64(*frame);
+            }
+            Self::Boot { id, clean } => {
+                out.put_u8(4);
+                out.put_u8(u8::from(id.is_some()));
+                out.put_u128(id.unwrap_or(0));
+                out.put_u8(u8::from(*clean));
+            }
+            Self::Stream(incarnation, s) => {
+                out.put_u8(5);
+                out.put_u64(*incarnation);
+                s.options.encode(out);
+                out.put_u64(s.settled_seq);
+                out.put_i64(s.settled_time);
+                out.put_u64(s.floor);
+                out.put_u64(s.last_seq);
+                out.put_i64(s.last_time);
+                out.put_u64(s.ceiling);
+                out.put_u32(s.lost.len() as u32);
+                for (first, last) in &s.lost {
+                    out.put_u64(*first);
+                    out.put_u64(*last);
+                }
+            }
+            Self::StreamGone(incarnation) => {
+                out.put_u8(6);
+                out.put_u64(*incarnation);
+            }
+            Self::Segment(id, s) => {
+                out.put_u8(7);
+                out.put_u64(*id);
+                out.put_u64(s.len);
+                out.put_u64(s.rank);
+                out.put_u32(s.parts.len() as u32);
+                for (incarnation, first, last) in &s.parts {
+                    out.put_u64(*incarnation);
+                    out.put_u64(*first);
+                    out.put_u64(*last);
+                }
+            }
+            Self::SegmentGone(id) => {
+                out.put_u8(8);
+                out.put_u64(*id);
+            }
+            Self::Live(incarnation, span, live) => {
+                out.put_u8(9);
+                out.put_u64(*incarnation);
+                out.put_u64(*span);
+                out.put_u64(live.upto);
+                out.put_u32(live.runs.len() as u32);
+                for (first, last) in &live.runs {
+                    out.put_u16(*first);
+                    out.put_u16(*last);
+                }
+            }
+            Self::Consumer(incarnation, name, c) => {
+                out.put_u8(10);
+                out.put_u64(*incarnation);
+                out.put_bytes(name.as_bytes());
+                out.put_bytes(&c.config);
+                out.put_bytes(&c.state);
+            }
+            Self::ConsumerGone(incarnation, name) => {
+                out.put_u8(11);
+                out.put_u64(*incarnation);
+                out.put_bytes(name.as_bytes());
+            }
+            Self::Ids(id, ids) => {
+                out.put_u8(12);
+                out.put_u64(*id);
+                out.put_u32(ids.newest.len() as u32);
+                for (incarnation, time) in &ids.newest {
+                    out.put_u64(*incarnation);
+                    out.put_i64(*time);
+                }
+            }
+            Self::IdsGone(id) => {
+                out.put_u8(13);
+                out.put_u64(*id);
+            }
+        }
+    }
+
+    pub(crate) fn decode(c: &mut Cursor<'_>) -> Option<Self> {
+        Some(match c.u8()? {
+            1 => Self::Next {
+                incarnation: c.u64()?,
+                file: c.u64()?,
+            },
+            2 => Self::Opening(Opening {
+                generation: c.u32()?,
+                first_frame: c.u64()?,
+            }),
+            3 => Self::Trim(c.u64()?),
+            4 => {
+                let (some, id, clean) = (c.u8()? != 0, c.u128()?, c.u8()? != 0);
+                Self::Boot {
+                    id: some.then_some(id),
+                    clean,
+                }
+            }
+            5 => {
+                let incarnation = c.u64()?;
+                let options = StreamOptions::decode(c)?;
+                let entry = StreamEntry {
+                    options,
+                    settled_seq: c.u64()?,
+                    settled_time: c.i64()?,
+                    floor: c.u64()?,
+                    last_seq: c.u64()?,
+                    last_time: c.i64()?,
+                    ceiling: c.u64()?,
+                    lost: {
+                        let n = c.u32()?;
+                        (0..n)
+                            .map(|_| Some((c.u64()?, c.u64()?)))
+                            .collect::<Option<Vec<_>>>()?
+                    },
+                };
+                Self::Stream(incarnation, entry)
+            }
+            6 => Self::StreamGone(c.u64()?),
+            7 => {
+                let (id, len, rank, n) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
+                let parts = (0..n)
+                    .map(|_| Some((c.u64()?, c.u64()?, c.u64()?)))
+                    .collect::<Option<Vec<_>>>()?;
+                Self::Segment(id, SegmentEntry { len, rank, parts })
+            }
+            8 => Self::SegmentGone(c.u64()?),
+            9 => {
+                let (incarnation, span, upto, n) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
+                let runs = (0..n)
+                    .map(|_| Some((c.u16()?, c.u16()?)))
+                    .collect::<Option<Vec<_>>>()?;
+                Self::Live(incarnation, span, LiveEntry { upto, runs })
+            }
+            10 => {
+                let incarnation = c.u64()?;
+                let name = String::from_utf8(c.bytes()?.to_vec()).ok()?;
+                let config = Bytes::copy_from_slice(c.bytes()?);
+                let state = Bytes::copy_from_slice(c.bytes()?);
+                Self::Consumer(incarnation, name, ConsumerEntry { config, state })
+            }
+            11 => Self::ConsumerGone(c.u64()?, String::from_utf8(c.bytes()?.to_vec()).ok()?),
+            12 => {
+                let (id, n) = (c.u64()?, c.u32()?);
+                let newest = (0..n)
+                    .map(|_| Some((c.u64()?, c.i64()?)))
+                    .collect::<Option<Vec<_>>>()?;
+                Self::Ids(id, IdsEntry { newest })
+            }
+            13 => Self::IdsGone(c.u64()?),
+            _ => return None,
+        })
+    }
+}
+
+/// The manifest's meaning: all entries folded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) next_incarnation: u64,
+    pub(crate) next_file: u64,
+    pub(crate) openings: Vec<Opening>,
+    pub(crate) trim: u64,
+    pub(crate) boot: Option<u128>,
+    pub(crate) clean: bool,
+    pub(crate) streams: BTreeMap<u64, StreamEntry>,
+    pub(crate) segments: BTreeMap<u64, SegmentEntry>,
+    pub(crate) live: BTreeMap<(u64, u64), LiveEntry>,
+    pub(crate) consumers: BTreeMap<(u64, String), ConsumerEntry>,
+    pub(crate) ids: BTreeMap<u64, IdsEntry>,
+}
+
+impl Image {
+    pub(crate) fn fold(&mut self, entry: Entry) {
+        match entry {
+            Entry::Next { incarnation, file } => {
+                self.next_incarnation = self.next_incarnation.max(incarnation);
+                self.next_file = self.next_file.max(file);
+            }
+            Entry::Opening(o) => {
+                // Openings all of whose frames are trimmed tell nothing any more.
+                while self
+                    .openings
+                    .get(1)
+                    .is_some_and(|next| next.first_frame <= self.trim + 1)
+                {
+                    self.openings.remove(0);
+                }
+                self.openings.push(o);
+            }
+            Entry::Trim(frame) => self.trim = self.trim.max(frame),
+            Entry::Boot { id, clean } => {
+                self.boot = id;
+                self.clean = clean;
+            }
+            Entry::Stream(incarnation, s) => {
+                self.streams.insert(incarnation, s);
+            }
+            Entry::StreamGone(incarnation) => {
+                self.streams.remove(&incarnation);
+                self.live.retain(|k, _| k.0 != incarnation);
+                self.consumers.retain(|k, _| k.0 != incarnation);
+            }
+            Entry::Segment(id, s) => {
+                self.segments.insert(id, s);
+            }
+            Entry::SegmentGone(id) => {
+                self.segments.remove(&id);
+            }
+            Entry::Live(incarnation, span, live) => {
+                self.live.insert((incarnation, span), live);
+            }
+            Entry::Consumer(incarnation, name, c) => {
+                self.consumers.insert((incarnation, name), c);
+            }
+            Entry::ConsumerGone(incarnation, name) => {
+                self.consumers.remove(&(incarnation, name));
+            }
+            Entry::Ids(id, ids) => {
+                self.ids.insert(id, ids);
+            }
+            Entry::IdsGone(id) => {
+                self.ids.remove(&id);
+            }
+        }
+    }
+
+    /// The entries that fold into this image.
+    pub(crate) fn dump(&self) -> Vec<Entry> {
+        let mut out = vec![
+            Entry::Next {
+                incarnation: self.next_incarnation,
+                file: self.next_file,
+            },
+            Entry::Trim(self.trim),
+            Entry::Boot {
+                id: self.boot,
+                clean: self.clean,
+            },
+        ];
+        out.extend(self.openings.iter().map(|o| Entry::Opening(*o)));
+        out.extend(self.streams.iter().map(|(k, v)| Entry::Stream(*k, v.clone())));
+        out.extend(self.segments.iter().map(|(k, v)| Entry::Segment(*k, v.clone())));
+        out.extend(self.live.iter().map(|(k, v)| Entry::Live(k.0, k.1, v.clone())));
+        out.extend(
+            self.consumers
+                .iter()
+                .map(|(k, v)| Entry::Consumer(k.0, k.1.clone(), v.clone())),
+        );
+        out.extend(self.ids.iter().map(|(k, v)| Entry::Ids(*k, v.clone())));
+        out
+    }
+
+    /// The opening that wrote a frame, `None` when no known one did.
+    pub(crate) fn opening_of(&self, frame: u64) -> Option<&Opening> {
+        self.openings.iter().rev().find(|o| o.first_frame <= frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Image {
+        let mut image = Image {
+            next_incarnation: 4,
+            next_file: 9,
+            trim: 5,
+            ..Image::default()
+        };
+        let stream = StreamEntry {
+            options: StreamOptions {
+                name: "S".into(),
+                config: Bytes::from_static(b"{}"),
+                ..StreamOptions::default()
+            },
+            settled_seq: 7,
+            settled_time: -1,
+            floor: 2,
+            last_seq: 8,
+            last_time: 3,
+            ceiling: 4,
+            lost: vec![(3, 3)],
+        };
+        for entry in [
+            Entry::Boot {
+                id: Some(3),
+                clean: true,
+            },
+            Entry::Opening(Opening {
+                generation: 1,
+                first_frame: 1,
+            }),
+            Entry::Stream(2, stream),
+            Entry::Segment(
+                3,
+                SegmentEntry {
+                    len: 100,
+                    rank: 6,
+                    parts: vec![(2, 1, 5)],
+                },
+            ),
+            Entry::Live(
+                2,
+                0,
+                LiveEntry {
+                    upto: 5,
+                    runs: vec![(1, 2), (4, 5)],
+                },
+            ),
+            Entry::Consumer(
+                2,
+                "C".into(),
+                ConsumerEntry {
+                    config: Bytes::new(),
+                    state: Bytes::from_static(b"x"),
+                },
+            ),
+            Entry::Ids(
+                4,
+                IdsEntry {
+                    newest: vec![(2, 77)],
+                },
+            ),
+        ] {
+            image.fold(entry);
+        }
+        image
+    }
+
+    #[test]
+    fn an_image_survives_its_own_dump() {
+        let image = sample();
+        let mut bytes = Vec::new();
+        image.dump().iter().for_each(|e| e.encode(&mut bytes));
+        let mut back = Image::default();
+        let mut c = Cursor::new(&bytes);
+        while !c.is_empty() {
+            back.fold(Entry::decode(&mut c).unwrap());
+        }
+        assert_eq!(back, image);
+    }
+
+    #[test]
+    fn openings_before_the_trim_are_forgotten() {
+        let mut image = Image::default();
+        for (generation, first_frame) in [(1, 1), (2, 10), (3, 20)] {
+            image.fold(Entry::Opening(Opening {
+                generation,
+                first_frame,
+            }));
+        }
+        image.fold(Entry::Trim(25));
+        image.fold(Entry::Opening(Opening {
+            generation: 4,
+            first_frame: 30,
+        }));
+        assert_eq!(
+            image.openings.iter().map(|o| o.generation).collect::<Vec<_>>(),
+            [3, 4]
+        );
+        assert_eq!(image.opening_of(29).map(|o| o.generation), Some(3));
+    }
+}

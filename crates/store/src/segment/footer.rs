@@ -1,0 +1,341 @@
+//! The footer of a segment: what the index needs to know of each stream's records, in columns.
+//!
+//! | per part | |
+//! |---|---|
+//! | `u64` incarnation, `u32` records | |
+//! | `u32` blocks, each `u64` first sequence, `i64` first time, `u64` position, `u32` length of the records | |
+//! | `u32` subjects, each `u16` length and bytes | |
+//! | `u8` 1 when sequences are consecutive, `u64` first sequence; else `u32` distances | |
+//! | `u8` width, column of subject numbers | |
+//! | `u8` width, `u32` smallest size, column of sizes above it | |
+//!
+//! A width is 0, 1, 2 or 4 bytes a value.
+
+use std::io;
+
+use hashbrown::HashMap;
+
+use super::{BLOCK_HEADER, BlockHeader, BlockRef, SEGMENT_HEADER, TRAILER};
+use crate::codec::{Cursor, Put, u32_at, u64_at};
+use crate::disk::{DiskFile, read_all};
+use crate::index::wire_size;
+use crate::options::Storage;
+use crate::record::{Kind, Record, find_next};
+
+pub(crate) const TRAILER_MAGIC: &[u8; 8] = b"WJSEGEND";
+
+/// The records of one stream in a segment, as its footer tells them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct FooterPart {
+    pub(crate) incarnation: u64,
+    pub(crate) blocks: Vec<BlockRef>,
+    pub(crate) subjects: Vec<Vec<u8>>,
+    pub(crate) seqs: Vec<u64>,
+    pub(crate) columns: Vec<u32>,
+    pub(crate) sizes: Vec<u32>,
+    numbers: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
+}
+
+fn width(max: u32) -> u8 {
+    match max {
+        0 => 0,
+        1..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+fn put_column(out: &mut Vec<u8>, width: u8, values: impl Iterator<Item = u32>) {
+    for v in values {
+        match width {
+            0 => {}
+            1 => out.put_u8(v as u8),
+            2 => out.put_u16(v as u16),
+            _ => out.put_u32(v),
+        }
+    }
+}
+
+fn column(c: &mut Cursor<'_>, width: u8, n: usize) -> Option<Vec<u32>> {
+    Some(match width {
+        0 => vec![0; n],
+        1 => c.take(n)?.iter().map(|b| u32::from(*b)).collect(),
+        2 => {
+            let (pairs, _) = c.take(n.checked_mul(2)?)?.as_chunks::<2>();
+            pairs.iter().map(|b| u32::from(u16::from_le_bytes(*b))).collect()
+        }
+        4 => c
+            .take(n.checked_mul(4)?)?
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b))
+            .collect(),
+        _ => return None,
+    })
+}
+
+impl FooterPart {
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Self {
+            incarnation,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add(&mut self, r: &Record<'_>) {
+        let number = match self.numbers.get(r.subject()) {
+            Some(n) => *n,
+            None => {
+                let n = self.subjects.len() as u32;
+                self.subjects.push(r.subject().to_vec());
+                self.numbers.insert(r.subject().to_vec(), n);
+                n
+            }
+        };
+        self.seqs.push(r.seq());
+        self.columns.push(number);
+        self.sizes.push(wire_size(
+            Storage::File,
+            r.subject().len(),
+            r.headers().len(),
+            r.payload().len(),
+        ));
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.incarnation);
+        out.put_u32(self.seqs.len() as u32);
+        out.put_u32(self.blocks.len() as u32);
+        for b in &self.blocks {
+            out.put_u64(b.first_seq);
+            out.put_i64(b.first_time);
+            out.put_u64(b.at);
+            out.put_u32(b.len);
+        }
+        out.put_u32(self.subjects.len() as u32);
+        for s in &self.subjects {
+            out.put_u16(s.len() as u16);
+            out.extend_from_slice(s);
+        }
+        let first = self.seqs.first().copied().unwrap_or(0);
+        let last = self.seqs.last().copied().unwrap_or(0);
+        let dense = last.wrapping_sub(first).wrapping_add(1) == self.seqs.len() as u64;
+        out.put_u8(u8::from(dense));
+        out.put_u64(first);
+        if !dense {
+            for seq in &self.seqs {
+                out.put_u64(*seq);
+            }
+        }
+        let w = width((self.subjects.len() as u32).saturating_sub(1));
+        out.put_u8(w);
+        put_column(out, w, self.columns.iter().copied());
+        let (min, max) = (
+            self.sizes.iter().min().copied().unwrap_or(0),
+            self.sizes.iter().max().copied().unwrap_or(0),
+        );
+        let w = width(max - min);
+        out.put_u8(w);
+        out.put_u32(min);
+        put_column(out, w, self.sizes.iter().map(|s| s - min));
+    }
+
+    fn decode(c: &mut Cursor<'_>) -> Option<Self> {
+        let incarnation = c.u64()?;
+        let n = c.u32()? as usize;
+        let blocks = c.u32()?;
+        let blocks = (0..blocks)
+            .map(|_| {
+                Some(BlockRef {
+                    first_seq: c.u64()?,
+                    first_time: c.i64()?,
+                    at: c.u64()?,
+                    len: c.u32()?,
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        let subjects = c.u32()?;
+        let subjects = (0..subjects)
+            .map(|_| {
+                let len = c.u16()?;
+                Some(c.take(usize::from(len))?.to_vec())
+            })
+            .collect::<Option<Vec<_>>>()?;
+        let dense = c.u8()? != 0;
+        let first = c.u64()?;
+        let seqs = if dense {
+            (first..first + n as u64).collect()
+        } else {
+            (0..n).map(|_| c.u64()).collect::<Option<Vec<_>>>()?
+        };
+        let w = c.u8()?;
+        let columns = column(c, w, n)?;
+        let w = c.u8()?;
+        let min = c.u32()?;
+        let mut sizes = column(c, w, n)?;
+        sizes.iter_mut().for_each(|s| *s += min);
+        if columns.iter().any(|number| *number as usize >= subjects.len()) {
+            return None;
+        }
+        Some(Self {
+            incarnation,
+            blocks,
+            subjects,
+            seqs,
+            columns,
+            sizes,
+            numbers: HashMap::default(),
+        })
+    }
+}
+
+/// Encodes the trailer for a footer.
+pub(crate) fn trailer(id: u64, footer_at: u64, footer: &[u8]) -> [u8; TRAILER] {
+    let mut body = TRAILER_MAGIC.to_vec();
+    body.put_u64(footer_at);
+    body.put_u32(footer.len() as u32);
+    body.put_u32(crc32c::crc32c(footer));
+    body.put_u64(id);
+    let crc = crc32c::crc32c(&body);
+    body.put_u32(crc);
+    let mut out = [0; TRAILER];
+    out[..body.len()].copy_from_slice(&body);
+    out
+}
+
+/// The parts of a segment: from its footer, or, when that is damaged, from its blocks. The second value says which.
+///
+/// # Errors
+/// What the medium reports.
+pub(crate) fn read_footer(id: u64, file: &dyn DiskFile) -> io::Result<(Vec<FooterPart>, bool)> {
+    let len = file.len()?;
+    match intact_footer(id, file, len)? {
+        Some(parts) => Ok((parts, true)),
+        None => Ok((rebuild(&read_all(file)?), false)),
+    }
+}
+
+fn intact_footer(id: u64, file: &dyn DiskFile, len: u64) -> io::Result<Option<Vec<FooterPart>>> {
+    let Some(trailer_at) = len.checked_sub(TRAILER as u64) else {
+        return Ok(None);
+    };
+    let mut t = [0; TRAILER];
+    file.read_at(&mut t, trailer_at)?;
+    if &t[..8] != TRAILER_MAGIC || crc32c::crc32c(&t[..32]) != u32_at(&t, 32) || u64_at(&t, 24) != id {
+        return Ok(None);
+    }
+    let mut footer = vec![0; u32_at(&t, 16) as usize];
+    let n = file.read_at(&mut footer, u64_at(&t, 8))?;
+    if n < footer.len() || crc32c::crc32c(&footer) != u32_at(&t, 20) {
+        return Ok(None);
+    }
+    Ok(decode_parts(&footer))
+}
+
+fn decode_parts(footer: &[u8]) -> Option<Vec<FooterPart>> {
+    let mut c = Cursor::new(footer);
+    let mut parts = Vec::new();
+    while !c.is_empty() {
+        parts.push(FooterPart::decode(&mut c)?);
+    }
+    Some(parts)
+}
+
+/// Walks blocks and, where a block header is damaged, single records.
+fn rebuild(file: &[u8]) -> Vec<FooterPart> {
+    let mut parts: Vec<FooterPart> = Vec::new();
+    let mut at = SEGMENT_HEADER;
+    while at < file.len() {
+        let (start, end) = match BlockHeader::decode(&file[at..]) {
+            Some(h) => (
+                at + BLOCK_HEADER,
+                (at + BLOCK_HEADER + h.len as usize).min(file.len()),
+            ),
+            None => match find_next(file, at) {
+                // Records behind a damaged header: one record at a time until the next good block header.
+                Some(start) => (start, start + u32_at(file, start) as usize),
+                None => break,
+            },
+        };
+        add_block(&mut parts, &file[..end], start);
+        at = end.max(at + 1);
+    }
+    parts
+}
+
+fn add_block(parts: &mut Vec<FooterPart>, file: &[u8], start: usize) {
+    let mut at = start;
+    let mut block: Option<(u64, BlockRef)> = None;
+    while at < file.len() {
+        let Some(r) = Record::parse_checked(&file[at..]) else {
+            match find_next(file, at + 1) {
+                Some(next) => at = next,
+                None => break,
+            }
+            continue;
+        };
+        if r.kind == Kind::Message {
+            let incarnation = r.incarnation();
+            block.get_or_insert((
+                incarnation,
+                BlockRef {
+                    first_seq: r.seq(),
+                    first_time: r.time(),
+                    at: (start - BLOCK_HEADER.min(start)) as u64,
+                    len: (file.len() - start) as u32,
+                },
+            ));
+            if parts.last().is_none_or(|p| p.incarnation != incarnation) {
+                parts.push(FooterPart::new(incarnation));
+            }
+            if let Some(part) = parts.last_mut() {
+                part.add(&r);
+            }
+        }
+        at += r.len();
+    }
+    if let (Some((_, block)), Some(part)) = (block, parts.last_mut()) {
+        part.blocks.push(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Parts;
+
+    #[test]
+    fn a_footer_reads_back_as_it_was_written() {
+        for seqs in [vec![5, 6, 7], vec![5, 9, 10]] {
+            let mut part = FooterPart::new(3);
+            for seq in seqs {
+                let mut bytes = Vec::new();
+                Parts {
+                    kind: Kind::Message,
+                    remaining: 0,
+                    incarnation: 3,
+                    seq,
+                    time: 1,
+                    subject: if seq == 9 { b"x" } else { b"yy" },
+                    effects: &[],
+                    headers: &[],
+                    payload: &vec![0; seq as usize * 100],
+                }
+                .encode(&mut bytes);
+                part.add(&Record::parse(&bytes).unwrap());
+            }
+            part.blocks.push(BlockRef {
+                first_seq: 5,
+                first_time: 1,
+                at: 64,
+                len: 9,
+            });
+            let mut out = Vec::new();
+            part.encode(&mut out);
+            let mut back = FooterPart::decode(&mut Cursor::new(&out)).unwrap();
+            back.numbers = part.numbers.clone();
+            assert_eq!(back, part);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Compaction: segments without live records go, segments with few are written anew.
+//!
+//! Looks at one segment per idle step, in turn. A segment with no live record is taken out of the manifest. One whose live
+//! records are fewer than half is rewritten with those only, together with neighbours in rank while they fit: ranks
+//! order the sequences of every stream, so the parts of neighbours join without overlapping others. Written in paced
+//! steps like any segment, and replaced in one batch of the manifest.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::Core;
+use super::keeper::{Finished, Keeper, attach, end_segment, segment_entry};
+use super::pump::Step;
+use crate::disk::Disk;
+use crate::index::StreamIndex;
+use crate::manifest::Entry;
+use crate::segment::{BlockRef, Part, Segment, SegmentWriter, segment_name};
+use crate::stream::shared::StreamShared;
+
+/// Segments joined at most in one go.
+const JOIN_MAX: usize = 32;
+
+/// What compaction is about.
+#[derive(Debug, Default)]
+pub(crate) struct Compaction {
+    /// The segment looked at last.
+    at: u64,
+    /// How many idle steps in a row found nothing.
+    quiet: usize,
+    job: Option<Job>,
+}
+
+#[derive(Debug)]
+struct Job {
+    victims: Vec<Arc<Segment>>,
+    blocks: VecDeque<(Arc<StreamShared>, Arc<Part>, BlockRef)>,
+    writer: Option<SegmentWriter>,
+    finished: Option<Finished>,
+    synced: bool,
+}
+
+impl Compaction {
+    /// Gives up what is in hand; nothing names it.
+    pub(crate) fn abandon(&mut self, disk: &dyn Disk) {
+        if let Some(job) = self.job.take() {
+            let id = job.writer.map(|w| w.id).or(job.finished.map(|f| f.segment.id));
+            if let Some(id) = id {
+                let _ = disk.remove(&segment_name(id));
+            }
+        }
+        self.quiet = 0;
+    }
+}
+
+/// Records in a segment and how many of them are live.
+fn liveness(core: &Core, parts: &[(u64, u64, u64)], id: u64) -> (u64, u64) {
+    let (mut total, mut live) = (0, 0);
+    for (incarnation, first, _) in parts {
+        let stream = core.registry.lock().all.get(incarnation).cloned();
+        let Some(stream) = stream else { continue };
+        let index = stream.index.read();
+        if let Some(part) = index
+            .parts
+            .get(first)
+            .filter(|p| p.segment.id == id && !index.deleted)
+        {
+            total += part.count;
+            live += live_in(&index, part);
+        }
+    }
+    (total, live)
+}
+
+fn live_in(index: &StreamIndex, part: &Part) -> u64 {
+    let all = crate::index::Matching::All;
+    index.count(&all, part.first_seq) - index.count(&all, part.last_seq + 1)
+}
+
+impl Keeper {
+    /// One step of compaction.
+    pub(crate) fn compact_step(&mut self, core: &Core) -> io::Result<Step> {
+        if self.compaction.job.is_some() {
+            return self.compact_work(core);
+        }
+        if self.segments.is_empty() || self.compaction.quiet > self.segments.len() {
+            self.compaction.quiet = 0;
+            return Ok(Step::Idle);
+        }
+        self.compaction.quiet += 1;
+        let next = self
+            .segments
+            .range(self.compaction.at + 1..)
+            .next()
+            .or_else(|| self.segments.iter().next());
+        let Some((id, segment)) = next.map(|(id, s)| (*id, s.clone())) else {
+            return Ok(Step::Idle);
+        };
+        self.compaction.at = id;
+        let (total, live) = self.liveness_of(core, id);
+        if live == 0 {
+            self.compaction.quiet = 0;
+            self.detach(core, &segment);
+            self.doom(core, vec![segment], Vec::new())?;
+            return Ok(Step::Worked);
+        }
+        if live * 2 < total {
+            self.compaction.quiet = 0;
+            self.plan(core, &segment);
+        }
+        Ok(Step::Worked)
+    }
+
+    fn liveness_of(&self, core: &Core, id: u64) -> (u64, u64) {
+        self.manifest
+            .image
+            .segments
+            .get(&id)
+            .map_or((0, 0), |entry| liveness(core, &entry.parts, id))
+    }
+
+    fn detach(&self, core: &Core, segment: &Arc<Segment>) {
+        let Some(entry) = self.manifest.image.segments.get(&segment.id) else {
+            return;
+        };
+        for (incarnation, first, _) in &entry.parts {
+            let stream = core.registry.lock().all.get(incarnation).cloned();
+            if let Some(stream) = stream {
+                let mut index = stream.index.write();
+                if index.parts.get(first).is_some_and(|p| p.segment.id == segment.id) {
+                    index.parts.remove(first);
+                }
+            }
+        }
+    }
+
+    /// Chooses the segment and neighbours in rank that are also mostly dead or small.
+    fn plan(&mut self, core: &Core, segment: &Arc<Segment>) {
+        let mut by_rank: Vec<Arc<Segment>> = self.segments.values().cloned().collect();
+        by_rank.sort_by_key(|s| (s.rank, s.id));
+        let Some(start) = by_rank.iter().position(|s| s.id == segment.id) else {
+            return;
+        };
+        let mut victims = vec![segment.clone()];
+        let mut bytes = segment.len;
+        for neighbour in by_rank.iter().skip(start + 1) {
+            let (total, live) = self.liveness_of(core, neighbour.id);
+            bytes += neighbour.len;
+            if victims.len() >= JOIN_MAX || bytes > core.options.segment_max || live * 2 >= total {
+                break;
+            }
+            victims.push(neighbour.clone());
+        }
+        // Streams in order, and of each stream the parts in order of sequences.
+        let mut parts: BTreeMap<(u64, u64), (Arc<StreamShared>, Arc<Part>)> = BTreeMap::new();
+        for victim in &victims {
+            let Some(entry) = self.manifest.image.segments.get(&victim.id) else {
+                continue;
+            };
+            for (incarnation, first, _) in &entry.parts {
+                let stream = core.registry.lock().all.get(incarnation).cloned();
+                let Some(stream) = stream else { continue };
+                let part = stream
+                    .index
+                    .read()
+                    .parts
+                    .get(first)
+                    .filter(|p| p.segment.id == victim.id)
+                    .cloned();
+                if let Some(part) = part {
+                    parts.insert((*incarnation, *first), (stream, part));
+                }
+            }
+        }
+        let blocks = parts
+            .into_values()
+            .flat_map(|(stream, part)| {
+                let blocks: Vec<BlockRef> = part.blocks.to_vec();
+                blocks.into_iter().map(move |b| (stream.clone(), part.clone(), b))
+            })
+            .collect();
+        self.compaction.job = Some(Job {
+            victims,
+            blocks,
+            writer: None,
+            finished: None,
+            synced: false,
+        });
+    }
+
+    fn compact_work(&mut self, core: &Core) -> io::Result<Step> {
+        let Some(mut job) = self.compaction.job.take() else {
+            return Ok(Step::Idle);
+        };
+        let result = self.compact_on(core, &mut job);
+        if !matches!(result, Ok(true)) {
+            self.compaction.job = Some(job);
+        }
+        result.map(|_| Step::Worked)
+    }
+
+    fn compact_on(&mut self, core: &Core, job: &mut Job) -> io::Result<bool> {
+        while let Some((stream, part, block)) = job.blocks.pop_front() {
+            let writer = match &mut job.writer {
+                Some(writer) => writer,
+                None => {
+                    let id = self.take_file();
+                    let file = core.disk.create(&segment_name(id))?;
+                    job.writer.insert(SegmentWriter::new(
+                        id,
+                        core.identity.store_id,
+                        file,
+                        core.options.block,
+                    ))
+                }
+            };
+            let bytes = crate::segment::read_block(&*core.segments.file(part.segment.id)?, block)?;
+            let index = stream.index.read();
+            bytes.each(stream.incarnation, |_, r| {
+                if index.get(r.seq()).is_some() {
+                    writer.add(&r);
+                }
+                true
+            });
+            drop(index);
+            if writer.pending() >= core.options.step {
+                writer.write_step()?;
+                return Ok(false);
+            }
+        }
+        if let Some(writer) = job.writer.take() {
+            let rank = job.victims.iter().map(|v| v.rank).max().unwrap_or(0);
+            job.finished = Some(end_segment(writer, rank)?);
+            return Ok(false);
+        }
+        if !job.synced {
+            core.disk.sync_dir()?;
+            job.synced = true;
+            return Ok(false);
+        }
+        let finished = job.finished.take();
+        let entries = finished
+            .iter()
+            .map(|f| Entry::Segment(f.segment.id, segment_entry(f)))
+            .collect();
+        let victims = std::mem::take(&mut job.victims);
+        let old: Vec<_> = victims
+            .iter()
+            .filter_map(|v| Some((v.clone(), self.manifest.image.segments.get(&v.id)?.clone())))
+            .collect();
+        self.doom(core, victims, entries)?;
+        // Readers go from the old parts to the new ones in one step per stream: old ones out, then new ones in, under
+        // one lock, so that no live message is without a place.
+        replace(core, &old, finished.as_ref());
+        if let Some(f) = finished {
+            self.segments.insert(f.segment.id, f.segment);
+        }
+        Ok(true)
+    }
+}
+
+fn replace(core: &Core, old: &[(Arc<Segment>, crate::manifest::SegmentEntry)], new: Option<&Finished>) {
+    let mut gone: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for (segment, entry) in old {
+        for (incarnation, first, _) in &entry.parts {
+            gone.entry(*incarnation).or_default().push((*first, segment.id));
+        }
+    }
+    for (incarnation, firsts) in gone {
+        let stream = core.registry.lock().all.get(&incarnation).cloned();
+        let Some(stream) = stream else { continue };
+        let mut index = stream.index.write();
+        for (first, id) in firsts {
+            if index.parts.get(&first).is_some_and(|p| p.segment.id == id) {
+                index.parts.remove(&first);
+            }
+        }
+        if let Some(f) = new {
+            for part in f.parts.iter().filter(|p| p.incarnation == incarnation) {
+                if let (Some(first_seq), Some(last_seq)) = (part.seqs.first(), part.seqs.last()) {
+                    let part = Part {
+                        segment: f.segment.clone(),
+                        first_seq: *first_seq,
+                        last_seq: *last_seq,
+                        count: part.seqs.len() as u64,
+                        blocks: part.blocks.clone().into_boxed_slice(),
+                    };
+                    index.parts.insert(*first_seq, Arc::new(part));
+                }
+            }
+        }
+    }
+    if old.is_empty()
+        && let Some(f) = new
+    {
+        attach(core, f);
+    }
+}

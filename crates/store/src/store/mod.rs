@@ -1,0 +1,499 @@
+//! A store: streams over one journal, one materialiser, one manifest.
+//!
+//! [`Store`] opens, creates streams, and either runs its own threads ([`Store::start`]) or is stepped by its user, which is
+//! how the simulation drives it: `write_step`, `sync_step`, `materialise_step` are the only calls that touch the disk
+//! after opening, besides reads. `pump` writes and syncs the journal, `keeper` moves records from the journal to segments
+//! and keeps the manifest, `recover` opens, `threads` are the loops.
+//!
+//! Lock order: keeper, pump, registry, a stream's index, a stream's queue, list. No lock but pump's and keeper's own is
+//! held across I/O.
+
+mod compact;
+mod ids;
+mod keeper;
+mod pump;
+mod recover;
+mod replay;
+mod threads;
+mod verify;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+
+use keeper::Keeper;
+use pump::Pump;
+pub use pump::Step;
+pub use verify::verify;
+
+use crate::clock::Clock;
+use crate::disk::{Disk, DiskLock};
+use crate::error::{CreateError, OpenError, StageError};
+use crate::index::StreamIndex;
+use crate::manifest::Identity;
+use crate::options::{Storage, StoreOptions, StreamOptions};
+use crate::record::{Kind, Parts};
+use crate::report::RecoveryReport;
+use crate::segment::Segments;
+use crate::stream::reader::StreamReader;
+use crate::stream::shared::{Chunk, DoneChunk, Queue, StreamShared};
+use crate::stream::writer::StreamWriter;
+
+/// Everything the parts of an open store share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) options: StoreOptions,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) identity: Identity,
+    pub(crate) segments: Arc<Segments>,
+    pub(crate) list: Mutex<Listed>,
+    pub(crate) wakeup: Condvar,
+    pub(crate) pump: Mutex<Pump>,
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) registry: Mutex<Registry>,
+    /// Bytes submitted and not through the journal.
+    pub(crate) staged: AtomicU64,
+    /// Bytes in the tails of file streams.
+    pub(crate) tail: AtomicU64,
+    pub(crate) journal_used: AtomicU64,
+    failed: AtomicBool,
+    pub(crate) disk_full: AtomicBool,
+    waiting: Mutex<Vec<Arc<StreamShared>>>,
+    _lock: Box<dyn DiskLock>,
+}
+
+/// Streams with something submitted that the pump has not seen.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) streams: Vec<Arc<StreamShared>>,
+    pub(crate) sleeping: bool,
+    pub(crate) stop: bool,
+}
+
+/// All streams.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    pub(crate) by_name: HashMap<String, Arc<StreamShared>>,
+    /// Living and deleted ones, the latter until the manifest says so.
+    pub(crate) all: BTreeMap<u64, Arc<StreamShared>>,
+    pub(crate) next_incarnation: u64,
+}
+
+/// Health of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// Everything works.
+    Good,
+    /// The disk is full: appends are refused, what frees space goes on. Ends by itself.
+    DiskFull,
+    /// The journal failed: nothing is written until the store is opened anew. Reads go on.
+    Failed,
+}
+
+/// An open store. Dropping it stops its threads; what was not synced is lost. Close it with [`Store::close`].
+#[derive(Debug)]
+pub struct Store {
+    core: Arc<Core>,
+    threads: Option<threads::Threads>,
+}
+
+impl Store {
+    /// Opens the store in `disk`, making one if the directory has none, and reports what recovery found. Nothing runs by
+    /// itself yet; see [`Store::start`].
+    ///
+    /// # Errors
+    /// See [`OpenError`]; when the lock or the format is the reason, nothing was changed.
+    pub fn open(
+        options: StoreOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let (core, report) = recover::open(options, disk, clock)?;
+        Ok((
+            Self {
+                core: Arc::new(core),
+                threads: None,
+            },
+            report,
+        ))
+    }
+
+    /// Starts the two threads `windjet-journal` and `windjet-materialise`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(&mut self) -> io::Result<()> {
+        if self.threads.is_none() {
+            self.threads = Some(threads::Threads::start(&self.core)?);
+        }
+        Ok(())
+    }
+
+    /// Creates a stream. It exists after a crash when the writer's operation 1 is committed, which for a memory stream
+    /// it is at once.
+    ///
+    /// # Errors
+    /// When the name is taken or the creation cannot be staged.
+    pub fn create_stream(&self, options: StreamOptions) -> Result<StreamWriter, CreateError> {
+        self.core.create(options)
+    }
+
+    /// Names and incarnations of living streams.
+    pub fn streams(&self) -> Vec<(String, u64)> {
+        let registry = self.core.registry.lock();
+        registry
+            .by_name
+            .iter()
+            .map(|(name, s)| (name.clone(), s.incarnation))
+            .collect()
+    }
+
+    /// The writer of an existing stream, `None` when there is no such stream or it has a writer.
+    pub fn writer(&self, name: &str) -> Option<StreamWriter> {
+        let shared = self.core.registry.lock().by_name.get(name)?.clone();
+        if shared.queue.lock().owned {
+            return None;
+        }
+        Some(StreamWriter::new(shared, self.core.clone()))
+    }
+
+    /// A view of an existing stream's committed state.
+    pub fn reader(&self, name: &str) -> Option<StreamReader> {
+        let stream = self.core.registry.lock().by_name.get(name)?.clone();
+        Some(StreamReader {
+            stream,
+            segments: self.core.segments.clone(),
+        })
+    }
+
+    /// Writes one frame of what is submitted. For users without threads.
+    ///
+    /// # Errors
+    /// When the journal failed; the store then stops writing.
+    pub fn write_step(&self) -> io::Result<Step> {
+        self.core.write_step()
+    }
+
+    /// Syncs what was written. For users without threads.
+    ///
+    /// # Errors
+    /// When the journal failed; the store then stops writing.
+    pub fn sync_step(&self) -> io::Result<Step> {
+        self.core.sync_step()
+    }
+
+    /// Writes an empty frame if the last synced one is not covered yet. For users without threads, when idle.
+    ///
+    /// # Errors
+    /// When the journal failed; the store then stops writing.
+    pub fn idle_step(&self) -> io::Result<Step> {
+        self.core.idle_step()
+    }
+
+    /// Does one bounded piece of background work: a step of emptying the oldest journal file, of removing dead files, of
+    /// compaction. With `force` the current journal file is ended so that it can be emptied too.
+    ///
+    /// # Errors
+    /// What the medium reports; nothing acknowledged is lost by it and the step can be tried again.
+    pub fn materialise_step(&self, force: bool) -> io::Result<Step> {
+        self.core.materialise_step(force)
+    }
+
+    /// Whether the store writes, and if not, why.
+    pub fn health(&self) -> Health {
+        if self.core.has_failed() {
+            Health::Failed
+        } else if self.core.disk_full.load(Ordering::Relaxed) {
+            Health::DiskFull
+        } else {
+            Health::Good
+        }
+    }
+
+    /// Sizes and fill levels at this moment.
+    pub fn metrics(&self) -> Metrics {
+        Metrics {
+            staged_bytes: self.core.staged.load(Ordering::Relaxed),
+            tail_bytes: self.core.tail.load(Ordering::Relaxed),
+            journal_used_bytes: self.core.journal_used.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes and syncs everything submitted, notes the clean end in the manifest, and lets go of the directory. Owners
+    /// should have submitted what they staged.
+    ///
+    /// # Errors
+    /// What the medium reports; the store then recovers at the next opening.
+    pub fn close(mut self) -> io::Result<()> {
+        drop(self.threads.take());
+        self.core.close()
+    }
+}
+
+/// Fill levels of a store, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Submitted and not through the journal.
+    pub staged_bytes: u64,
+    /// Committed and not in segments.
+    pub tail_bytes: u64,
+    /// Occupied by frames that cannot be overwritten yet.
+    pub journal_used_bytes: u64,
+}
+
+impl Core {
+    /// The keyed hash of a subject or a dedup id.
+    pub(crate) fn hash(&self, bytes: &[u8]) -> u128 {
+        let mut hasher = SipHasher13::new_with_keys(self.identity.key.0, self.identity.key.1);
+        hasher.write(bytes);
+        hasher.finish128().as_u128()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Most bytes of records in one group.
+    pub(crate) fn group_max(&self) -> usize {
+        usize::try_from(self.options.journal_max / 4).unwrap_or(usize::MAX)
+    }
+
+    /// Whether an operation may be staged.
+    pub(crate) fn admit(
+        &self,
+        stream: &Arc<StreamShared>,
+        frees: bool,
+        open: usize,
+        len: usize,
+    ) -> Result<(), StageError> {
+        if stream.storage == Storage::Memory {
+            return Ok(());
+        }
+        if self.has_failed() {
+            return Err(StageError::Failed);
+        }
+        let staged = self.staged.load(Ordering::Relaxed) + open as u64;
+        let used = self.journal_used.load(Ordering::Relaxed) + staged + len as u64;
+        if frees {
+            return if used > self.options.journal_max {
+                self.busy(stream)
+            } else {
+                Ok(())
+            };
+        }
+        if self.disk_full.load(Ordering::Relaxed) {
+            return Err(StageError::DiskFull);
+        }
+        let own = stream.staged.load(Ordering::Relaxed) + open as u64;
+        let kept = staged + self.tail.load(Ordering::Relaxed);
+        let len = len as u64;
+        let full = (own > 0 && own + len > self.options.stream_staged_max)
+            || (kept > 0 && kept + len > self.options.tail_max)
+            || used > self.options.journal_max / 8 * 7;
+        if full { self.busy(stream) } else { Ok(()) }
+    }
+
+    fn busy(&self, stream: &Arc<StreamShared>) -> Result<(), StageError> {
+        let mut waiting = self.waiting.lock();
+        if !waiting.iter().any(|s| Arc::ptr_eq(s, stream)) {
+            waiting.push(stream.clone());
+        }
+        Err(StageError::Busy)
+    }
+
+    /// Wakes streams that were refused for lack of room.
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.iter().for_each(|s| s.wake());
+    }
+
+    pub(crate) fn submit(&self, stream: &Arc<StreamShared>, chunk: Chunk) {
+        if stream.storage == Storage::Memory {
+            let done = DoneChunk {
+                chunk,
+                first_frame: u64::MAX,
+                tokens: Vec::new(),
+            };
+            stream.queue.lock().done.push_back(done);
+            stream.wake();
+            return;
+        }
+        let len = chunk.bytes.len() as u64;
+        self.staged.fetch_add(len, Ordering::Relaxed);
+        stream.staged.fetch_add(len, Ordering::Relaxed);
+        let list = {
+            let mut queue = stream.queue.lock();
+            queue.submitted.push_back(chunk);
+            !std::mem::replace(&mut queue.listed, true)
+        };
+        if list {
+            let mut listed = self.list.lock();
+            listed.streams.push(stream.clone());
+            if listed.sleeping {
+                self.wakeup.notify_one();
+            }
+        }
+    }
+
+    /// Applies what is through the journal; answers the newest operation in the index.
+    pub(crate) fn apply(&self, stream: &Arc<StreamShared>) -> u64 {
+        let (op, bytes) = stream.apply_done(self.options.dedup_max, self.clock.wall_ns());
+        if stream.storage == Storage::File {
+            self.tail.fetch_add(bytes, Ordering::Relaxed);
+        } else if bytes > 0 {
+            keeper::reclaim_memory(stream);
+        }
+        op
+    }
+
+    fn create(self: &Arc<Self>, options: StreamOptions) -> Result<StreamWriter, CreateError> {
+        if self.has_failed() && options.storage == Storage::File {
+            return Err(StageError::Failed.into());
+        }
+        let mut payload = Vec::new();
+        options.encode(&mut payload);
+        let mut registry = self.registry.lock();
+        if registry.by_name.contains_key(&options.name) {
+            return Err(CreateError::Exists);
+        }
+        let incarnation = registry.next_incarnation;
+        registry.next_incarnation += 1;
+        let shared = Arc::new(StreamShared {
+            incarnation,
+            name: options.name.clone(),
+            storage: options.storage,
+            index: RwLock::new(StreamIndex::new(incarnation, options)),
+            queue: Mutex::new(Queue::default()),
+            staged: AtomicU64::new(0),
+        });
+        registry.by_name.insert(shared.name.clone(), shared.clone());
+        registry.all.insert(incarnation, shared.clone());
+        drop(registry);
+        let mut record = Vec::new();
+        Parts {
+            kind: Kind::Create,
+            remaining: 0,
+            incarnation,
+            seq: 0,
+            time: self.clock.wall_ns(),
+            subject: shared.name.as_bytes(),
+            effects: b"",
+            headers: b"",
+            payload: &payload,
+        }
+        .encode(&mut record);
+        let chunk = Chunk {
+            bytes: record.into(),
+            last_op: 1,
+            first_seq: 0,
+            offsets: Vec::new(),
+            last_time: 0,
+            strict: !self.options.fault(crate::fault::Fault::AckBeforeSync),
+        };
+        let mut writer = StreamWriter::new(shared.clone(), self.clone());
+        self.submit(&shared, chunk);
+        writer.created();
+        Ok(writer)
+    }
+
+    /// Frees the name of a stream whose deletion is staged.
+    pub(crate) fn unlist(&self, stream: &Arc<StreamShared>) {
+        let mut registry = self.registry.lock();
+        if registry
+            .by_name
+            .get(&stream.name)
+            .is_some_and(|s| Arc::ptr_eq(s, stream))
+        {
+            registry.by_name.remove(&stream.name);
+        }
+    }
+
+    pub(crate) fn write_step(&self) -> io::Result<Step> {
+        if self.has_failed() {
+            return Ok(Step::Idle);
+        }
+        let mut pump = self.pump.lock();
+        let result = pump.write_step(self);
+        self.checked(&mut pump, result)
+    }
+
+    pub(crate) fn sync_step(&self) -> io::Result<Step> {
+        if self.has_failed() {
+            return Ok(Step::Idle);
+        }
+        let mut pump = self.pump.lock();
+        let result = pump.sync_step(self);
+        self.checked(&mut pump, result)
+    }
+
+    pub(crate) fn idle_step(&self) -> io::Result<Step> {
+        if self.has_failed() {
+            return Ok(Step::Idle);
+        }
+        let mut pump = self.pump.lock();
+        let result = pump.idle_step(self);
+        self.checked(&mut pump, result)
+    }
+
+    /// After a failure of the journal: nothing more is written, everyone who waits is told.
+    fn checked(&self, pump: &mut Pump, result: io::Result<Step>) -> io::Result<Step> {
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+            let mut streams = pump.fail();
+            streams.extend(std::mem::take(&mut self.list.lock().streams));
+            streams.iter().for_each(|s| s.wake());
+            self.wake_waiting();
+        }
+        result
+    }
+
+    pub(crate) fn materialise_step(&self, force: bool) -> io::Result<Step> {
+        self.keeper.lock().step(self, force)
+    }
+
+    fn apply_all(&self) {
+        let streams: Vec<_> = self.registry.lock().all.values().cloned().collect();
+        for stream in streams {
+            self.apply(&stream);
+        }
+    }
+
+    fn close(&self) -> io::Result<()> {
+        let mut stuck = 0;
+        loop {
+            match self.write_step()? {
+                Step::Worked => stuck = 0,
+                Step::Idle => break,
+                // The journal is full: what is in it must be applied and materialised first.
+                Step::Blocked => {
+                    self.sync_step()?;
+                    self.apply_all();
+                    stuck = if self.materialise_step(true)? == Step::Worked {
+                        0
+                    } else {
+                        stuck + 1
+                    };
+                    if stuck > 3 {
+                        return Err(io::ErrorKind::StorageFull.into());
+                    }
+                }
+            }
+        }
+        self.sync_step()?;
+        if self.has_failed() {
+            return Err(io::Error::other("the journal failed"));
+        }
+        self.apply_all();
+        self.idle_step()?;
+        self.sync_step()?;
+        self.keeper.lock().close(self)
+    }
+}

@@ -1,0 +1,221 @@
+//! Bit rot and truncation, byte by byte: what is lost is what was hit, it is reported, and all else reads back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "helpers of tests"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use windjet_store::{
+    Append, Disk, Found, Op, SimClock, SimDisk, Step, Store, StoreOptions, StreamOptions, Why, verify,
+};
+
+const NOW: i64 = 1_000_000_000;
+const STREAMS: [&str; 3] = ["A", "B", "C"];
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        journal_first: 16 << 10,
+        journal_file_max: 16 << 10,
+        journal_max: 64 << 10,
+        frame_max: 6 << 10,
+        fragment: 3 << 10,
+        own_segment_min: 3 << 10,
+        step: 2 << 10,
+        block: 1 << 10,
+        ballast: false,
+        ..StoreOptions::default()
+    }
+}
+
+fn open(disk: &SimDisk) -> Result<(Store, windjet_store::RecoveryReport), windjet_store::OpenError> {
+    Store::open(options(), Arc::new(disk.clone()), Arc::new(SimClock::new(NOW)))
+}
+
+type Contents = BTreeMap<(String, u64), Vec<u8>>;
+
+/// A store with messages in the journal, in a segment of their own and in a shared one.
+fn store(clean: bool) -> (SimDisk, Contents) {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk).unwrap();
+    let mut writers: Vec<_> = STREAMS
+        .iter()
+        .map(|n| {
+            store
+                .create_stream(StreamOptions {
+                    name: (*n).into(),
+                    ..StreamOptions::default()
+                })
+                .unwrap()
+        })
+        .collect();
+    let mut contents = Contents::new();
+    for i in 0..60u64 {
+        for (n, w) in writers.iter_mut().enumerate() {
+            if n > 0 && i % 6 != 0 {
+                continue;
+            }
+            let payload = format!("{n} {i} {}", "x".repeat((i as usize * 13) % 150)).into_bytes();
+            let t = w
+                .stage(Op::Append(Append {
+                    subject: b"s.1",
+                    payload: &payload,
+                    ..Append::default()
+                }))
+                .unwrap();
+            contents.insert((STREAMS[n].to_owned(), t.seq), payload);
+            w.submit();
+        }
+        while store.write_step().unwrap() == Step::Worked {}
+        store.sync_step().unwrap();
+        for w in &mut writers {
+            w.commit().unwrap();
+        }
+        if i == 40 {
+            while store.materialise_step(true).unwrap() == Step::Worked {}
+        }
+        while store.materialise_step(false).unwrap() == Step::Worked {}
+    }
+    store.idle_step().unwrap();
+    if clean {
+        drop(writers);
+        store.close().unwrap();
+    } else {
+        store.sync_step().unwrap();
+    }
+    disk.kill();
+    (disk, contents)
+}
+
+/// Opens and reads everything; answers what is missing or wrong.
+fn missing(disk: &SimDisk, contents: &Contents) -> (Vec<(String, u64)>, windjet_store::RecoveryReport) {
+    let (store, report) = open(disk).unwrap();
+    let mut lost = Vec::new();
+    for ((name, seq), payload) in contents {
+        let found = match store.reader(name).map(|r| r.read(*seq)) {
+            Some(Found::InMemory(m)) => Some(m),
+            Some(Found::NeedsDisk(t)) => t.read().unwrap_or_default(),
+            Some(Found::Absent) | None => None,
+        };
+        match found {
+            Some(m) => assert_eq!(&m.payload()[..], &payload[..], "{name} {seq} reads back wrong"),
+            None => lost.push((name.clone(), *seq)),
+        }
+    }
+    (lost, report)
+}
+
+fn flip_every_byte(clean: bool) {
+    let (disk, contents) = store(clean);
+    let (lost, report) = missing(&disk.fork(2), &contents);
+    assert!(lost.is_empty() && report.is_intact(), "{lost:?} {report:?}");
+    let mut hit = 0;
+    for name in disk.list().unwrap() {
+        let good = disk.contents(&name).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x41;
+            let copy = disk.fork(at as u64);
+            copy.set_contents(&name, bad);
+            let found = verify(&copy, NOW).unwrap();
+            let (lost, _) = missing(&copy, &contents);
+            assert!(lost.len() <= 1, "{name} byte {at}: {lost:?}");
+            if let Some((_, seq)) = lost.first() {
+                hit += 1;
+                let told = found.findings.iter().any(|f| {
+                    f.seqs.is_some_and(|s| s.contains(*seq))
+                        || (f.seqs.is_none() && f.why == Why::DamagedRecord)
+                });
+                assert!(
+                    told,
+                    "{name} byte {at}: {lost:?} not reported in {:?}",
+                    found.findings
+                );
+            }
+        }
+    }
+    assert!(hit > 1000, "the flips hardly hit a record: {hit}");
+}
+
+#[test]
+fn a_flipped_byte_in_a_closed_store_costs_at_most_its_record() {
+    flip_every_byte(true);
+}
+
+#[test]
+fn a_flipped_byte_in_a_killed_store_costs_at_most_its_record() {
+    flip_every_byte(false);
+}
+
+#[test]
+fn a_journal_file_cut_or_zeroed_after_a_clean_end_costs_what_was_in_the_range_and_keeps_the_last_sequence() {
+    let (disk, contents) = store(true);
+    let journals: Vec<String> = disk
+        .list()
+        .unwrap()
+        .into_iter()
+        .filter(|n| n.starts_with("journal"))
+        .collect();
+    let last = |name: &str| {
+        contents
+            .keys()
+            .filter(|k| k.0 == name)
+            .map(|k| k.1)
+            .max()
+            .unwrap()
+    };
+    for name in &journals {
+        let good = disk.contents(name).unwrap();
+        for at in (0..good.len()).step_by(257) {
+            for zero in [false, true] {
+                let copy = disk.fork(at as u64);
+                let mut bad = good[..at].to_vec();
+                if zero {
+                    bad.resize(good.len(), 0);
+                }
+                copy.set_contents(name, bad);
+                let (lost, report) = missing(&copy, &contents);
+                let (store, _) = {
+                    copy.kill();
+                    open(&copy).unwrap()
+                };
+                for stream in STREAMS {
+                    let state = store.reader(stream).unwrap().state();
+                    assert!(
+                        state.last_seq >= last(stream),
+                        "{name} cut at {at}: {stream} went back"
+                    );
+                }
+                for (stream, seq) in lost {
+                    let told = report.findings.iter().any(|f| {
+                        f.stream.as_deref() == Some(stream.as_str())
+                            && f.seqs.is_some_and(|s| s.contains(seq))
+                    });
+                    assert!(
+                        told,
+                        "{name} cut at {at} zero {zero}: {stream} {seq} not in {:?}",
+                        report.findings
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_with_messages_is_removed_when_the_manifest_is_gone() {
+    let (disk, _) = store(true);
+    let names = disk.list().unwrap();
+    for n in names.iter().filter(|n| n.starts_with("manifest")) {
+        disk.set_contents(n, b"rubbish".to_vec());
+    }
+    assert!(matches!(
+        open(&disk),
+        Err(windjet_store::OpenError::ManifestUnreadable)
+    ));
+    assert_eq!(disk.list().unwrap(), names);
+}
