@@ -6,6 +6,8 @@
 //!
 //! All behaviour of the server itself is in `windjet-server`; here are the command line, the log, signals and files.
 
+mod config;
+mod control;
 mod dropin;
 mod go_text;
 mod logging;

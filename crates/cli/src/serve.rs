@@ -15,9 +15,10 @@ use windjet_server::Server;
 use windjet_server::auth::Authenticator;
 use windjet_server::options::{ConnectionType, JetStreamOptions, ListenAddress, Options, TlsOptions};
 
-use crate::go_text;
+use crate::control::{Housekeeping, until_end};
 use crate::process::raise_file_limit;
-use crate::signals::{Asked, Signals};
+use crate::signals::Signals;
+use crate::{config, go_text};
 
 /// Options of `windjet serve`.
 #[derive(Debug, clap::Args)]
@@ -27,12 +28,15 @@ Examples:
   windjet serve --host 0.0.0.0 --user app --password s3cret
   windjet serve --port 0 --monitor-port 8222     a free port, and http://127.0.0.1:8222/varz")]
 pub(crate) struct Serve {
-    /// Address to listen on; other than loopback it needs authentication or --insecure
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: String,
-    /// Port for clients; 0 takes a free one
-    #[arg(short, long, default_value_t = 4222)]
-    port: u16,
+    /// Configuration file in the format of nats-server; the options here win over it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on; other than loopback it needs authentication or --insecure [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Port for clients; 0 takes a free one [default: 4222]
+    #[arg(short, long)]
+    port: Option<u16>,
     /// Name of the server; its id when absent
     #[arg(short, long)]
     name: Option<String>,
@@ -77,17 +81,13 @@ impl Serve {
     /// # Errors
     ///
     /// It cannot be started.
-    pub(crate) fn run(self) -> Result<()> {
-        let options = self.options();
-        let deadline = Duration::from_secs(self.shutdown_timeout);
-        if !self.insecure {
-            refuse_open_door(&options)?;
-        }
+    pub(crate) fn run(mut self) -> Result<()> {
         tracing_subscriber::fmt()
-            .with_env_filter(self.log)
+            .with_env_filter(std::mem::take(&mut self.log))
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal())
             .init();
+        let options = self.options()?;
         if let Some(files) = raise_file_limit() {
             tracing::debug!(files, "limit of open files");
         }
@@ -96,19 +96,52 @@ impl Serve {
             .thread_name("windjet")
             .build()
             .context("no threads to run on")?;
-        let result = runtime.block_on(serve(options, deadline));
+        let result = runtime.block_on(self.serve(options));
         // A shutdown past its deadline may have left tasks behind; they end with the process.
         runtime.shutdown_background();
         result
     }
 
-    fn options(&self) -> Options {
+    /// Options of the configuration file, if any, with those of the command line over them.
+    fn options(&self) -> Result<Options> {
         let mut options = Options::default();
-        options.listen = Some(address(&self.host, self.port));
-        options.monitoring.http = self.monitor_port.map(|port| address(&self.host, port));
-        options.server_name.clone_from(&self.name);
-        options.auth.user = self.user.clone().zip(self.password.clone());
-        options.auth.token.clone_from(&self.token);
+        if let Some(file) = &self.config {
+            let parsed = config::load(file)?;
+            for problem in parsed.warnings.iter().chain(&parsed.notices) {
+                tracing::warn!("{problem}");
+            }
+            options = parsed.options;
+        }
+        self.apply(&mut options);
+        if !self.insecure {
+            refuse_open_door(&options)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&self, options: &mut Options) {
+        let listen = options.listen.get_or_insert_with(|| ListenAddress {
+            host: "127.0.0.1".to_owned(),
+            port: Some(4222),
+        });
+        if let Some(host) = &self.host {
+            listen.host.clone_from(host);
+        }
+        if let Some(port) = self.port {
+            listen.port = Some(port).filter(|&port| port != 0);
+        }
+        if let Some(port) = self.monitor_port {
+            options.monitoring.http = Some(address(&listen.host, port));
+        }
+        if let Some(name) = &self.name {
+            options.server_name = Some(name.clone());
+        }
+        if let Some(user) = self.user.clone().zip(self.password.clone()) {
+            options.auth.user = Some(user);
+        }
+        if let Some(token) = &self.token {
+            options.auth.token = Some(token.clone());
+        }
         if let Some(pair) = self.tls_cert.clone().zip(self.tls_key.clone()) {
             let mut tls = TlsOptions::default();
             tls.certificates.push(pair);
@@ -116,12 +149,63 @@ impl Serve {
             tls.verify = self.tls_ca.is_some();
             options.tls = Some(tls);
         }
-        options.jetstream = self.data.clone().map(|folder| {
-            let mut jetstream = JetStreamOptions::default();
-            jetstream.store_dir = Some(folder);
-            jetstream
-        });
-        options
+        if let Some(folder) = &self.data {
+            let jetstream = options.jetstream.get_or_insert_with(JetStreamOptions::default);
+            jetstream.store_dir = Some(folder.clone());
+        }
+    }
+
+    async fn serve(&self, options: Options) -> Result<()> {
+        let mut signals = Signals::new().context("cannot watch for signals")?;
+        if options.jetstream.is_some() {
+            tracing::warn!("JetStream is switched on and not part of this version");
+        }
+        let server = Server::builder()
+            .options(options)
+            .start()
+            .await
+            .map_err(explain)?;
+        announce(&server)?;
+        until_end(&server, &mut signals, &mut Keeper { serve: self }).await;
+        tracing::info!("shutting down; a second signal ends at once");
+        tokio::select! {
+            report = server.shutdown(Duration::from_secs(self.shutdown_timeout)) => {
+                tracing::info!(
+                    connections = report.connections,
+                    complete = report.complete,
+                    took = ?report.took,
+                    "stopped"
+                );
+            }
+            _ = signals.next() => bail!("ended before the shutdown was complete"),
+        }
+        Ok(())
+    }
+
+    async fn reload(&self, server: &Server) -> Result<()> {
+        if self.config.is_none() {
+            bail!("there is no configuration file");
+        }
+        let report = config::apply(server, self.options()?).await?;
+        tracing::info!(applied = ?report.applied, "configuration reloaded");
+        Ok(())
+    }
+}
+
+/// Obeys the signals that do not end the server.
+struct Keeper<'a> {
+    serve: &'a Serve,
+}
+
+impl Housekeeping for Keeper<'_> {
+    async fn reload(&mut self, server: &Server) {
+        if let Err(error) = self.serve.reload(server).await {
+            tracing::error!("configuration not reloaded: {error:#}");
+        }
+    }
+
+    fn reopen_log(&mut self) {
+        tracing::info!("the log is standard error; there is no file to open again");
     }
 }
 
@@ -174,32 +258,6 @@ fn is_loopback(host: &str) -> bool {
         Ok(ip) => ip.to_canonical().is_loopback(),
         Err(_) => bare.eq_ignore_ascii_case("localhost"),
     }
-}
-
-async fn serve(options: Options, deadline: Duration) -> Result<()> {
-    let mut signals = Signals::new().context("cannot watch for signals")?;
-    let server = Server::builder()
-        .options(options)
-        .start()
-        .await
-        .map_err(explain)?;
-    announce(&server)?;
-    loop {
-        match signals.next().await {
-            Asked::Interrupt | Asked::Terminate => break,
-            asked @ (Asked::Reload | Asked::Reopen | Asked::LameDuck) => {
-                tracing::info!("nothing to do for signal {:?}", asked.name());
-            }
-        }
-    }
-    tracing::info!("shutting down; a second signal ends at once");
-    tokio::select! {
-        report = server.shutdown(deadline) => {
-            tracing::info!(connections = report.connections, complete = report.complete, took = ?report.took, "stopped");
-        }
-        _ = signals.next() => bail!("ended before the shutdown was complete"),
-    }
-    Ok(())
 }
 
 /// Tells standard output where clients connect.

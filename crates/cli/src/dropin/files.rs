@@ -93,11 +93,39 @@ impl Files {
         Ok(())
     }
 
+    /// Removes the pid file and writes it elsewhere, or nowhere.
+    ///
+    /// # Errors
+    ///
+    /// The new file cannot be written; the old one stays.
+    pub(super) fn move_pid(&mut self, path: Option<&Path>) -> io::Result<()> {
+        let before = self.pid.take();
+        if let Some(path) = path
+            && let Err(error) = self.write_pid(path)
+        {
+            self.pid = before;
+            return Err(error);
+        }
+        remove(before);
+        Ok(())
+    }
+
+    /// Removes the ports file.
+    pub(super) fn remove_ports(&mut self) {
+        remove(self.ports.take());
+    }
+
     /// Removes what was written.
     pub(super) fn remove(&mut self) {
-        for path in [self.pid.take(), self.ports.take()].into_iter().flatten() {
-            let _ = std::fs::remove_file(path);
-        }
+        remove(self.pid.take());
+        self.remove_ports();
+    }
+}
+
+/// A file that is gone already is as good as removed.
+fn remove(path: Option<PathBuf>) {
+    if let Some(path) = path {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -141,6 +169,20 @@ mod tests {
         );
         files.remove();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_pid_file_moves_unless_the_new_place_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        let mut files = Files::default();
+        files.write_pid(&old).unwrap();
+        assert!(files.move_pid(Some("/nope/pid".as_ref())).is_err());
+        assert!(old.exists());
+        files.move_pid(Some(&new)).unwrap();
+        assert!(new.exists() && !old.exists());
+        files.move_pid(None).unwrap();
+        assert!(!new.exists());
     }
 
     #[test]

@@ -51,8 +51,11 @@ pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), String> 
         Some(false) => options.jetstream = None,
         None => {}
     }
-    if let (Some(folder), Some(jetstream)) = (&flags.store_dir, &mut options.jetstream) {
-        jetstream.store_dir = Some(PathBuf::from(folder));
+    if let Some(folder) = &flags.store_dir {
+        options.store_dir = Some(PathBuf::from(folder));
+        if let Some(jetstream) = &mut options.jetstream {
+            jetstream.store_dir = Some(PathBuf::from(folder));
+        }
     }
     Ok(())
 }

@@ -1,21 +1,24 @@
 //! From flags to exit code: the life of a server started as nats-server.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use windjet_server::config::{Parsed, Problem};
 use windjet_server::options::Options;
 use windjet_server::{Server, StartError};
 
 use super::files::Files;
 use super::flags::Flags;
-use super::{NAME, options, startup};
-use crate::go_text;
+use super::{NAME, complain, options, startup};
+use crate::control::{Housekeeping, until_end};
 use crate::logging::{self, Log, fatal};
 use crate::process::raise_file_limit;
-use crate::signals::{Asked, Signals};
+use crate::signals::Signals;
+use crate::{config, go_text};
 
 /// Time for a clean shutdown. Suites allow five seconds from the signal to the end.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
@@ -26,14 +29,14 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
 ///
 /// What is wrong before there is a log; later failures are in the log, with exit code 1.
 pub(super) fn run(flags: &Flags) -> Result<ExitCode, String> {
-    if flags.test_config == Some(true) && flags.config.is_none() {
-        return Err("must specify [-c, --config] option to check configuration file syntax".to_owned());
-    }
-    if let Some(file) = &flags.config {
-        return Err(format!("{file}: this build reads no configuration files"));
-    }
-    let mut options = Options::default();
-    options::apply(flags, &mut options)?;
+    let Loaded { options, notices } = match load(flags)? {
+        Outcome::Start(loaded) => *loaded,
+        Outcome::Checked(digest) => {
+            let file = flags.config.as_deref().unwrap_or_default();
+            complain(&format!("{NAME}: configuration file {file} is valid ({digest})"));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let log = open_log(&options)?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -41,10 +44,55 @@ pub(super) fn run(flags: &Flags) -> Result<ExitCode, String> {
         .thread_name("windjet")
         .build()
         .map_err(|error| format!("no threads to run on: {error}"))?;
-    let code = runtime.block_on(serve(options, &log));
+    let code = runtime.block_on(serve(flags, options, &notices, &log));
     // A shutdown past its deadline may have left tasks behind; they end with the process.
     runtime.shutdown_background();
     Ok(code)
+}
+
+/// What flags and configuration come to.
+enum Outcome {
+    /// A server is to be started.
+    Start(Box<Loaded>),
+    /// The configuration was only to be checked; its digest.
+    Checked(String),
+}
+
+/// Options, and what in the configuration has no effect.
+struct Loaded {
+    options: Options,
+    notices: Vec<Problem>,
+}
+
+fn load(flags: &Flags) -> Result<Outcome, String> {
+    let only_check = flags.test_config == Some(true);
+    let mut loaded = match &flags.config {
+        None if only_check => {
+            return Err("must specify [-c, --config] option to check configuration file syntax".to_owned());
+        }
+        None => Loaded {
+            options: Options::default(),
+            notices: Vec::new(),
+        },
+        Some(file) => {
+            let Parsed {
+                options,
+                warnings,
+                notices,
+                digest,
+            } = config::load(Path::new(file)).map_err(|error| error.to_string())?;
+            let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            match (only_check, warnings.is_empty()) {
+                (true, true) => return Ok(Outcome::Checked(digest)),
+                (true, false) => return Err(warnings.join("\n")),
+                (false, true) => {}
+                (false, false) => complain(&warnings.join("\n")),
+            }
+            Loaded { options, notices }
+        }
+    };
+    options::apply(flags, &mut loaded.options)?;
+    Ok(Outcome::Start(Box::new(loaded)))
 }
 
 fn open_log(options: &Options) -> Result<Arc<Log>, String> {
@@ -60,9 +108,10 @@ fn open_log(options: &Options) -> Result<Arc<Log>, String> {
     Ok(log)
 }
 
-async fn serve(options: Options, log: &Log) -> ExitCode {
+async fn serve(flags: &Flags, options: Options, notices: &[Problem], log: &Log) -> ExitCode {
     let mut builder = Server::builder().options(options.clone());
     startup::greet(builder.id(), &options);
+    startup::warn(flags, &options, notices);
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -86,41 +135,84 @@ async fn serve(options: Options, log: &Log) -> ExitCode {
         }
     };
     startup::announce(&server, &options);
-    if let Some(folder) = &options.ports_file_dir
-        && let Err(error) = files.write_ports(folder, NAME, &startup::ports(&server, &options))
-    {
-        tracing::error!(
-            "Error writing ports file in {}: {}",
-            folder.display(),
-            go_text::reason(&error)
-        );
-    }
-    obey(&mut signals, log).await;
+    let mut keeper = Keeper { flags, log, files };
+    keeper.write_ports(&server, &options);
+    until_end(&server, &mut signals, &mut keeper).await;
     tracing::info!("Initiating Shutdown...");
-    files.remove();
+    keeper.files.remove();
     server.shutdown(SHUTDOWN_DEADLINE).await;
     tracing::info!("Server Exiting..");
     ExitCode::SUCCESS
 }
 
-/// Does what signals ask until one asks to end.
-async fn obey(signals: &mut Signals, log: &Log) {
-    loop {
-        let asked = signals.next().await;
-        tracing::info!("Trapped {:?} signal", asked.name());
-        match asked {
-            Asked::Interrupt | Asked::Terminate => return,
-            Asked::Reopen => reopen(log),
-            Asked::Reload | Asked::LameDuck => {}
+/// Keeps log and files in order while the server runs.
+struct Keeper<'a> {
+    flags: &'a Flags,
+    log: &'a Log,
+    files: Files,
+}
+
+impl Keeper<'_> {
+    fn write_ports(&mut self, server: &Server, options: &Options) {
+        let Some(folder) = &options.ports_file_dir else {
+            return;
+        };
+        let ports = startup::ports(server, options);
+        if let Err(error) = self.files.write_ports(folder, NAME, &ports) {
+            tracing::error!(
+                "Error writing ports file in {}: {}",
+                folder.display(),
+                go_text::reason(&error)
+            );
         }
+    }
+
+    async fn try_reload(&mut self, server: &Server) -> Result<(), String> {
+        if self.flags.config.is_none() {
+            return Err("can only reload config when a file is provided using -c or --config".to_owned());
+        }
+        let Outcome::Start(loaded) = load(self.flags)? else {
+            return Ok(());
+        };
+        let Loaded { options, .. } = *loaded;
+        let before = server.options();
+        let report = config::apply(server, options.clone())
+            .await
+            .map_err(|error| error.to_string())?;
+        if let Err(error) = self.log.reconfigure(&options.log) {
+            let path = options.log.file.as_deref().unwrap_or("standard error".as_ref());
+            tracing::error!("error opening file: {}", go_text::open(path, &error));
+        }
+        for option in report.applied {
+            tracing::info!("Reloaded: {option}");
+        }
+        if before.pid_file != options.pid_file
+            && let Err(error) = self.files.move_pid(options.pid_file.as_deref())
+        {
+            tracing::error!("Could not write pidfile: {}", go_text::reason(&error));
+        }
+        if before.ports_file_dir != options.ports_file_dir {
+            self.files.remove_ports();
+            self.write_ports(server, &options);
+        }
+        tracing::info!("Reloaded server configuration ({})", options.config_digest);
+        Ok(())
     }
 }
 
-fn reopen(log: &Log) {
-    match log.reopen() {
-        Ok(true) => tracing::info!("File log re-opened"),
-        Ok(false) => tracing::info!("File log re-open ignored, not a file logger"),
-        Err(error) => tracing::error!("Unable to re-open the log file: {}", go_text::reason(&error)),
+impl Housekeeping for Keeper<'_> {
+    async fn reload(&mut self, server: &Server) {
+        if let Err(error) = self.try_reload(server).await {
+            tracing::error!("Failed to reload server configuration: {error}");
+        }
+    }
+
+    fn reopen_log(&mut self) {
+        match self.log.reopen() {
+            Ok(true) => tracing::info!("File log re-opened"),
+            Ok(false) => tracing::info!("File log re-open ignored, not a file logger"),
+            Err(error) => tracing::error!("Unable to re-open the log file: {}", go_text::reason(&error)),
+        }
     }
 }
 

@@ -3,10 +3,15 @@
 use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
-use windjet_server::options::{ListenAddress, Options};
+use windjet_server::config::Problem;
+use windjet_server::options::{ListenAddress, Options, UserCredential, UserOptions};
 use windjet_server::{PROTOCOL_VERSION, Server};
 
 use super::files::{Ports, urls};
+use super::flags::Flags;
+
+/// Payloads above this are legal, and worth a warning.
+const MAX_PAYLOAD_ADVISED: i64 = 8 << 20;
 
 /// First lines: who this is.
 pub(super) fn greet(id: &str, options: &Options) {
@@ -19,6 +24,14 @@ pub(super) fn greet(id: &str, options: &Options) {
         tracing::info!("  Node:     {}", node(name));
     }
     tracing::info!("  ID:       {id}");
+    if has_plain_passwords(options) {
+        tracing::warn!("Plaintext passwords detected, use nkeys or bcrypt");
+    }
+    if options.max_payload > MAX_PAYLOAD_ADVISED {
+        tracing::warn!(
+            "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
+        );
+    }
     if let Some(file) = &options.config_file {
         tracing::info!(
             "Using configuration file: {} ({})",
@@ -26,6 +39,43 @@ pub(super) fn greet(id: &str, options: &Options) {
             options.config_digest
         );
     }
+}
+
+/// Lines about what was asked for and has no effect.
+pub(super) fn warn(flags: &Flags, options: &Options, notices: &[Problem]) {
+    for notice in notices {
+        tracing::warn!("{notice}");
+    }
+    let cluster = [
+        &flags.cluster,
+        &flags.cluster_name,
+        &flags.cluster_listen,
+        &flags.cluster_advertise,
+    ];
+    if cluster.iter().any(|flag| flag.is_some()) {
+        tracing::warn!("cluster flags have no effect: Windjet runs on one machine");
+    }
+    if flags.syslog == Some(true) || flags.remote_syslog.is_some() {
+        tracing::warn!("there is no logging to syslog: the log stays where it is");
+    }
+    if options.jetstream.is_some() {
+        tracing::warn!("JetStream is switched on and not part of this version");
+    }
+}
+
+/// Whether a user's password could be read off the configuration.
+fn has_plain_passwords(options: &Options) -> bool {
+    let plain = |password: &str| !password.starts_with("$2");
+    let user_plain = |user: &UserOptions| matches!(&user.credential, UserCredential::Password { password, .. } if plain(password));
+    let mut users = options.auth.users.iter();
+    let mut others = options.accounts.values().flat_map(|account| &account.users);
+    options
+        .auth
+        .user
+        .as_ref()
+        .is_some_and(|(_, password)| plain(password))
+        || users.any(user_plain)
+        || others.any(user_plain)
 }
 
 /// Lines about what listens, then the last one.

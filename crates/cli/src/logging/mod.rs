@@ -86,6 +86,25 @@ impl Log {
         }
     }
 
+    /// Takes over what a reload has changed: switches, time stamps, destination.
+    ///
+    /// # Errors
+    ///
+    /// The log file cannot be opened; the old destination stays in use, everything else is taken over.
+    pub(crate) fn reconfigure(&self, options: &LogOptions) -> io::Result<()> {
+        self.debug.store(options.debug, Ordering::Relaxed);
+        self.trace.store(options.trace, Ordering::Relaxed);
+        let opened = {
+            let mut target = self.target.lock();
+            let opened = Sink::open(options).map(|sink| target.sink = sink);
+            target.style = Style::of(options, target.sink.is_terminal());
+            opened
+        };
+        // `tracing` keeps, for every place that reports, whether anybody wants to know.
+        tracing::callsite::rebuild_interest_cache();
+        opened
+    }
+
     /// Opens the log file anew, for a program that has moved it away. False when there is no file.
     ///
     /// # Errors

@@ -1,0 +1,113 @@
+//! `windjet serve` and the help of `windjet`.
+
+use std::net::TcpStream;
+use std::process::Command;
+
+use windjet_testkit::process::{Process, Signal, Stream};
+use windjet_testkit::server::PATIENCE;
+
+use crate::{BINARY, err, out, run_windjet};
+
+fn serve(words: &[&str]) -> Process {
+    let mut command = Command::new(BINARY);
+    command.arg("serve").args(["--port", "0"]).args(words);
+    Process::spawn(command).unwrap()
+}
+
+/// The URL for clients that a server prints.
+fn url(server: &mut Process) -> String {
+    server
+        .wait_for_line("the URL", PATIENCE, |line| {
+            let url = line.text.trim().strip_prefix("clients")?.trim();
+            (line.stream == Stream::Out).then(|| url.to_owned())
+        })
+        .unwrap()
+}
+
+#[test]
+fn without_arguments_a_short_help_says_how_to_begin() {
+    let output = run_windjet(&[]);
+    let text = out(&output);
+    assert!(text.contains("windjet serve"), "{text}");
+    assert!(text.lines().count() <= 25, "{text}");
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_server_prints_a_loopback_url_that_works_and_ends_at_interrupt() {
+    let mut server = serve(&[]);
+    let url = url(&mut server);
+    let address = url.strip_prefix("nats://").unwrap();
+    assert!(address.starts_with("127.0.0.1:"), "{url}");
+    TcpStream::connect(address).unwrap();
+    server.signal(Signal::Int).unwrap();
+    assert_eq!(server.wait_exit(PATIENCE).unwrap().code(), Some(0));
+}
+
+#[test]
+fn other_addresses_need_authentication_or_insecure() {
+    let output = run_windjet(&["serve", "--host", "0.0.0.0", "--port", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("--insecure"), "{}", err(&output));
+    assert!(out(&output).is_empty());
+
+    let mut insecure = serve(&["--host", "0.0.0.0", "--insecure"]);
+    assert!(url(&mut insecure).starts_with("nats://0.0.0.0:"));
+    let mut with_token = serve(&["--host", "0.0.0.0", "--token", "t"]);
+    url(&mut with_token);
+}
+
+#[test]
+fn a_configuration_that_opens_the_door_is_refused_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("open.conf");
+    std::fs::write(&file, "host: 0.0.0.0\nport: -1\n").unwrap();
+    let output = run_windjet(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("refusing to listen on 0.0.0.0"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_port_in_use_is_explained() {
+    let mut first = serve(&[]);
+    let url = url(&mut first);
+    let port = url.rsplit_once(':').unwrap().1;
+    let output = run_windjet(&["serve", "--port", port]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = err(&output);
+    assert!(
+        text.contains("address already in use") && text.contains("--port"),
+        "{text}"
+    );
+}
+
+#[test]
+fn secrets_of_the_environment_are_not_shown_in_help() {
+    let mut command = Command::new(BINARY);
+    command
+        .args(["serve", "--help"])
+        .env("WINDJET_TOKEN", "hush-hush");
+    let output = crate::finish(command);
+    assert!(out(&output).contains("WINDJET_TOKEN"));
+    assert!(!out(&output).contains("hush-hush"));
+}
+
+#[test]
+fn a_reload_reads_the_configuration_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.conf");
+    std::fs::write(&file, "max_payload: 1000\n").unwrap();
+    let mut server = serve(&["--config", file.to_str().unwrap()]);
+    url(&mut server);
+    std::fs::write(&file, "max_payload: 2000\n").unwrap();
+    server.signal(Signal::Hup).unwrap();
+    server
+        .wait_for_line("the reload", PATIENCE, |line| {
+            (line.text.contains("configuration reloaded") && line.text.contains("max_payload")).then_some(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,140 @@
+//! What a starting server writes: log lines, pid file, ports file, and why it does not start.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use windjet_testkit::process::Signal;
+use windjet_testkit::server::PATIENCE;
+
+use crate::{dropin, err, finish, text_of};
+
+#[test]
+fn the_log_has_the_lines_that_suites_wait_for_in_their_order() {
+    let mut server = dropin().flags(["-n", "srv1"]).start().unwrap();
+    let address = server.client_addr().unwrap();
+    let lines = server.log();
+    let texts: Vec<&str> = lines.iter().map(|line| text_of(line).unwrap()).collect();
+    let id = texts
+        .iter()
+        .find_map(|text| text.strip_prefix("[INF]   ID:       "))
+        .unwrap();
+    assert!(id.len() == 56 && id.starts_with('N'), "{id}");
+    assert_eq!(
+        texts,
+        [
+            "[INF] Starting nats-server",
+            "[INF]   Version:  2.15.1",
+            &format!("[INF]   Git:      [windjet {}]", env!("CARGO_PKG_VERSION")),
+            "[INF]   Name:     srv1",
+            &format!("[INF]   ID:       {id}"),
+            &format!("[INF] Listening for client connections on {address}"),
+            "[INF] Server is ready",
+        ]
+    );
+    let pid = server.running().unwrap().id();
+    assert!(lines.iter().all(|line| line.starts_with(&format!("[{pid}] "))));
+}
+
+#[test]
+fn a_server_that_says_it_is_ready_accepts_clients() {
+    let server = dropin().start().unwrap();
+    TcpStream::connect_timeout(&server.client_addr().unwrap(), Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn log_pid_and_ports_files_are_written_and_the_latter_two_removed_at_the_end() {
+    let mut server = dropin()
+        .flags(["-l", "s.log", "-P", "s.pid", "--ports_file_dir", "."])
+        .log_file("s.log")
+        .start()
+        .unwrap();
+    let pid = server.running().unwrap().id();
+    let (pid_file, ports_file) = (
+        server.dir().join("s.pid"),
+        server.dir().join(format!("nats-server_{pid}.ports")),
+    );
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap(), pid.to_string());
+    // The ports file is written once everything listens, after the last line of the log.
+    windjet_testkit::deadline::until("the ports file", PATIENCE, || ports_file.exists()).unwrap();
+    let address = server.client_addr().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(&ports_file).unwrap(),
+        format!(r#"{{"nats":["nats://{address}"]}}"#)
+    );
+    assert!(
+        server.running().unwrap().lines().is_empty(),
+        "nothing goes to standard error"
+    );
+    assert!(server.stop().unwrap().success());
+    assert!(!pid_file.exists() && !ports_file.exists());
+    let log = server.log();
+    let end: Vec<&str> = log
+        .iter()
+        .rev()
+        .take(3)
+        .filter_map(|line| text_of(line))
+        .collect();
+    assert_eq!(
+        end,
+        [
+            "[INF] Server Exiting..",
+            "[INF] Initiating Shutdown...",
+            r#"[INF] Trapped "terminated" signal"#
+        ]
+    );
+}
+
+#[test]
+fn times_can_be_left_out() {
+    let server = dropin().flags(["-T=false"]).start().unwrap();
+    let first = server.log().swap_remove(0);
+    assert!(first.ends_with("] [INF] Starting nats-server"), "{first}");
+    assert_eq!(first.split(' ').count(), 4, "{first}");
+}
+
+#[test]
+fn a_second_server_on_the_same_port_ends_with_the_reason() {
+    let server = dropin().start().unwrap();
+    let port = server.client_addr().unwrap().port().to_string();
+    let mut command = server.command();
+    command.args(["-a", "127.0.0.1", "-p", &port, "-P", "second.pid"]);
+    let output = finish(command);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "[FTL] Error listening on port: 127.0.0.1:{port}, \
+         \"listen tcp 127.0.0.1:{port}: bind: address already in use\""
+    );
+    let log = err(&output);
+    assert_eq!(
+        log.lines().last().and_then(text_of),
+        Some(expected.as_str()),
+        "{log}"
+    );
+    assert!(!server.dir().join("second.pid").exists());
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_written_ends_the_start() {
+    let server = dropin().prepare().unwrap();
+    let mut command = server.command();
+    command.args(["-a", "127.0.0.1", "-p", "-1", "-P", "/nope/x.pid"]);
+    let output = finish(command);
+    let log = err(&output);
+    assert_eq!(
+        log.lines().last().and_then(text_of),
+        Some("[FTL] Could not write pidfile: open /nope/x.pid: no such file or directory")
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_killed_server_comes_back_on_the_same_port() {
+    let mut server = dropin().start().unwrap();
+    let before = server.client_addr().unwrap();
+    // A connection left half open by the kill must not hold the port.
+    let client = TcpStream::connect(before).unwrap();
+    server.restart().unwrap();
+    assert_eq!(server.client_addr().unwrap(), before);
+    drop(client);
+    server.signal(Signal::Term).unwrap();
+}
