@@ -29,7 +29,8 @@ impl Layer {
     }
 
     fn shows(&self, metadata: &Metadata<'_>) -> bool {
-        if !metadata.is_event() {
+        // Events and questions whether an event would be shown; spans have no place in the log.
+        if metadata.is_span() {
             return false;
         }
         // Libraries below us say much that only their authors understand.

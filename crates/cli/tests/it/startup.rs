@@ -1,5 +1,6 @@
 //! What a starting server writes: log lines, pid file, ports file, and why it does not start.
 
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -90,6 +91,61 @@ fn times_can_be_left_out() {
     let first = server.log().swap_remove(0);
     assert!(first.ends_with("] [INF] Starting nats-server"), "{first}");
     assert_eq!(first.split(' ').count(), 4, "{first}");
+}
+
+#[test]
+fn a_trace_shows_the_protocol_without_secrets_and_can_be_cut_short() {
+    let mut server = dropin()
+        .flags([
+            "-DV",
+            "--max_traced_msg_len",
+            "3",
+            "--user",
+            "u",
+            "--pass",
+            "hush-hush",
+        ])
+        .start()
+        .unwrap();
+    let mut client = TcpStream::connect(server.client_addr().unwrap()).unwrap();
+    client
+        .write_all(
+            b"CONNECT {\"verbose\":false,\"user\":\"u\",\"pass\":\"hush-hush\",\"lang\":\"test\",\"version\":\"1\"}\r\n\
+              SUB foo 7\r\nPUB foo bar 5\r\nhello\r\nPING\r\n",
+        )
+        .unwrap();
+    server
+        .wait_for_log("the trace of the end", PATIENCE, |line| {
+            line.contains("->> [PONG]").then_some(())
+        })
+        .unwrap();
+    let port = client.local_addr().unwrap().port();
+    let log = server.log();
+    assert!(!log.iter().any(|line| line.contains("hush-hush")), "{log:?}");
+    let name = format!("127.0.0.1:{port} - cid:1");
+    let bound = format!("{name} - \"v1:test\" - \"$G/user:u\"");
+    let expected = [
+        format!("[DBG] {name} - Client connection created"),
+        format!("[TRC] {bound} - <<- [SUB foo 7]"),
+        format!("[TRC] {bound} - <<- [PUB foo bar 5]"),
+        format!("[TRC] {bound} - <<- MSG_PAYLOAD: [\"hel...\"]"),
+        format!("[TRC] {bound} - ->> [MSG foo 7 bar 5]"),
+        format!("[TRC] {bound} - ->> MSG_PAYLOAD: [\"hel...\"]"),
+        format!("[TRC] {bound} - <<- [PING]"),
+        format!("[TRC] {bound} - ->> [PONG]"),
+    ];
+    let texts: Vec<&str> = log.iter().filter_map(|line| text_of(line)).collect();
+    let mut rest = texts.iter();
+    for line in &expected {
+        assert!(
+            rest.any(|text| text == line),
+            "{line} is missing or too early in {texts:#?}"
+        );
+    }
+    assert!(
+        texts.iter().any(|text| text.contains("<<- [CONNECT {")),
+        "{texts:#?}"
+    );
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod outbound;
 pub(crate) mod publish;
 pub(crate) mod reader;
 mod recheck;
+mod report;
 mod session;
 mod timers;
 mod writer;
@@ -271,6 +272,9 @@ impl Connection {
         }
         let headers: &[u8] = if self.headers() { message.headers } else { &[] };
         let sid: &[u8] = &subscription.sid;
+        if report::tracing_protocol() {
+            self.trace_delivery(sid, headers, message);
+        }
         if State::shares(message.payload.len()) {
             let size = headers.len() + message.payload.len();
             state.append(|out| {
@@ -324,7 +328,14 @@ impl Connection {
         if state.is_closed() {
             return;
         }
-        state.append(write);
+        if report::tracing_protocol() {
+            let mut lines = Vec::new();
+            write(&mut lines);
+            self.trace_out(&lines);
+            state.append(|out| out.extend_from_slice(&lines));
+        } else {
+            state.append(write);
+        }
         let overflow = state.pending > self.server.limits().max_pending;
         if state.promise_flush() {
             touched.push(self.clone());

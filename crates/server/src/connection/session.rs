@@ -12,6 +12,7 @@ use windjet_protocol::subject;
 use windjet_protocol::wire::{ClientDecoder, ClientOp, Connect, DecodeError, encode, errors};
 
 use super::publish::{Published, Publisher, answer_no_responders};
+use super::report::tracing_protocol;
 use super::timers::{Due, Timers};
 use super::{CloseReason, Connection, Control};
 use crate::auth::{Expires, PeerCertificate};
@@ -120,6 +121,9 @@ impl Session {
 
     /// Applies one operation.
     pub(super) fn apply(&mut self, op: ClientOp<'_>, turn: &mut Turn<'_>) -> Next {
+        if tracing_protocol() {
+            self.connection.trace_in(&op);
+        }
         if self.publisher.is_none()
             && !matches!(op, ClientOp::Connect(_))
             && !self.bind_without_credentials(turn)

@@ -288,6 +288,7 @@ impl Shared {
         let full = self.registry.len() as u64 >= max;
         self.stats.connected();
         self.registry.add(connection.clone());
+        tracing::debug!(client = %connection.log_name(), "Client connection created");
         if self.stop.is_cancelled() {
             connection.close(CloseReason::ServerShutdown);
         }
@@ -296,7 +297,7 @@ impl Shared {
 
     /// A client has authenticated.
     pub(crate) fn client_connected(&self, connection: &Arc<Connection>) {
-        tracing::debug!(cid = connection.id, kind = ?connection.kind, "client connected");
+        tracing::debug!(client = %connection.log_name(), "Client authenticated");
     }
 
     /// A client's credentials were refused.
@@ -308,7 +309,12 @@ impl Shared {
     ) {
         let credentials = Credentials::from(connect);
         connection.refuse(credentials.shown_user());
-        tracing::error!(cid = connection.id, %failure, "authentication error - User {:?}", credentials.shown_user());
+        tracing::error!(
+            client = %connection.log_name(),
+            reason = %failure,
+            "authentication error - User {:?}",
+            credentials.shown_user()
+        );
     }
 
     /// A connection's task has ended. `subscriptions` is how many it had until then.
@@ -330,6 +336,7 @@ impl Shared {
         }
         if reason.is_slow_consumer() {
             self.stats.slow_consumer();
+            tracing::warn!(client = %connection.log_name(), "Slow Consumer Detected: {}", reason.as_str());
             if let Some(profile) = &profile {
                 profile.account.slow_consumers.fetch_add(1, Ordering::Relaxed);
             }
@@ -338,9 +345,9 @@ impl Shared {
             profile.account.release();
         }
         tracing::debug!(
-            cid = connection.id,
-            reason = reason.as_str(),
-            "client connection closed"
+            client = %connection.log_name(),
+            "Client connection closed: {}",
+            reason.as_str()
         );
     }
 }
