@@ -153,6 +153,25 @@ impl Authenticator {
         }
     }
 
+    /// Whether [`Self::recheck`] would compute a bcrypt hash: the configured password is one and not the one that the
+    /// client's was compared with before.
+    pub fn recheck_needs_blocking(&self, identity: &Identity) -> bool {
+        let evidence = &identity.evidence;
+        let verified = evidence.verified.as_ref();
+        self.needs_blocking(&evidence.credentials, evidence.connection_type)
+            && !verified.is_some_and(|secret| self.configures(secret, evidence))
+    }
+
+    fn configures(&self, secret: &Secret, evidence: &Evidence) -> bool {
+        let door = self.door(evidence.connection_type);
+        let by_name = self
+            .users
+            .named(&evidence.credentials.user)
+            .map(|user| &user.password);
+        let single = door.user.as_ref().map(|(_, secret)| secret);
+        [by_name, door.token.as_ref(), single].contains(&Some(secret))
+    }
+
     fn door(&self, connection_type: ConnectionType) -> &Door {
         match connection_type {
             ConnectionType::WebSocket => &self.websocket,

@@ -125,7 +125,7 @@ async fn run(session: &mut Session, source: &mut Source) {
             biased;
             () = connection.wake.notified() => {
                 for control in connection.take_controls() {
-                    session.obey(control);
+                    session.obey(control).await;
                 }
             }
             read = source.fill(&mut input) => match read {

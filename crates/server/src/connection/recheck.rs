@@ -3,17 +3,58 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use tokio::task;
 use windjet_protocol::wire::{Connect, errors};
 
 use super::CloseReason;
 use super::login::expires_at;
 use super::session::Session;
-use crate::auth::{AuthFailure, Recheck};
+use crate::auth::{AuthFailure, Identity, Recheck};
 use crate::router::{Subscription, Turn};
 
+/// What a client is under new options.
+#[derive(Debug)]
+pub(super) enum Judged {
+    /// Anybody: no credentials are asked for.
+    Open,
+    /// Still this one.
+    Known(Box<Identity>),
+    /// Still admitted, but into another account.
+    Moved,
+    /// No longer admitted.
+    Refused(AuthFailure),
+}
+
 impl Session {
-    /// Checks credentials and permissions again under new options.
-    pub(super) fn reload(&mut self, turn: &mut Turn<'_>) {
+    /// Finds out what the client is under new options. A password that was hashed anew is compared on a thread that
+    /// may block.
+    pub(super) async fn judge_again(&self) -> Judged {
+        let connection = &self.connection;
+        if !connection.server.auth_required(connection.kind) {
+            return Judged::Open;
+        }
+        let profile = connection.profile();
+        let Some(identity) = profile.and_then(|profile| profile.identity.clone()) else {
+            return Judged::Refused(AuthFailure::NoCredentials);
+        };
+        let authenticator = connection.server.authenticator();
+        let recheck = if authenticator.recheck_needs_blocking(&identity) {
+            let check = task::spawn_blocking(move || authenticator.recheck(&identity, SystemTime::now()));
+            check
+                .await
+                .unwrap_or(Recheck::Refused(AuthFailure::NoCredentials))
+        } else {
+            authenticator.recheck(&identity, SystemTime::now())
+        };
+        match recheck {
+            Recheck::Keep(identity) => Judged::Known(identity),
+            Recheck::Refused(failure) => Judged::Refused(failure),
+            Recheck::AccountChanged => Judged::Moved,
+        }
+    }
+
+    /// Applies new options, with what the client is under them.
+    pub(super) fn reload(&mut self, judged: Judged, turn: &mut Turn<'_>) {
         let connection = self.connection.clone();
         let server = &connection.server;
         let limits = server.limits();
@@ -21,17 +62,14 @@ impl Session {
         let Some(profile) = connection.profile() else {
             return;
         };
-        let identity = match (&profile.identity, server.auth_required(connection.kind)) {
-            (_, false) => None,
-            (None, true) => return self.turn_out(&AuthFailure::NoCredentials, turn),
-            (Some(identity), true) => match server.authenticator().recheck(identity, SystemTime::now()) {
-                Recheck::Keep(identity) => Some(*identity),
-                Recheck::Refused(failure) => return self.turn_out(&failure, turn),
-                _ => {
-                    self.close(CloseReason::MissingAccount);
-                    return;
-                }
-            },
+        let identity = match judged {
+            Judged::Open => None,
+            Judged::Known(identity) => Some(*identity),
+            Judged::Refused(failure) => return self.turn_out(&failure, turn),
+            Judged::Moved => {
+                self.close(CloseReason::MissingAccount);
+                return;
+            }
         };
         let account = server.account_of(identity.as_ref());
         if !account.is_some_and(|account| Arc::ptr_eq(&account, &profile.account)) {

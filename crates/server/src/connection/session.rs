@@ -411,17 +411,25 @@ impl Session {
     }
 
     /// Does what the server asked of the connection.
-    pub(super) fn obey(&mut self, control: Control) {
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while credentials are judged again, the connection keeps its old ones.
+    pub(super) async fn obey(&mut self, control: Control) {
+        let judged = match control {
+            Control::Reload => Some(self.judge_again().await),
+            Control::LameDuck => None,
+        };
         let connection = self.connection.clone();
         let mut turn = self.begin(&connection);
-        match control {
-            Control::LameDuck => {
+        match judged {
+            None => {
                 if self.negotiated.asynchronous_info && self.negotiated.greeted {
                     let info = connection.server.lame_duck_info(&connection, self.max_payload);
                     connection.send(&mut turn.touched, |out| encode::info(out, &info));
                 }
             }
-            Control::Reload => self.reload(&mut turn),
+            Some(judged) => self.reload(judged, &mut turn),
         }
         self.finish(turn);
     }

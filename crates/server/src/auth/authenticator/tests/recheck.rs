@@ -81,6 +81,26 @@ fn an_unchanged_secret_is_not_hashed_again() {
 }
 
 #[test]
+fn a_recheck_announces_the_hash_it_would_compute() {
+    let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
+    let before = users(&[user("a", "p")]);
+    let identity = authenticator(&before)
+        .authenticate(&attempt(&password("a", "p")))
+        .unwrap();
+    let slow =
+        |options: &Options, identity: &Identity| authenticator(options).recheck_needs_blocking(identity);
+    assert!(!slow(&before, &identity));
+    assert!(!slow(&users(&[user("a", "q")]), &identity));
+    let hashed = users(&[user("a", &hash("p"))]);
+    assert!(slow(&hashed, &identity));
+    let Recheck::Keep(identity) = authenticator(&hashed).recheck(&identity, SystemTime::UNIX_EPOCH) else {
+        panic!("refused");
+    };
+    assert!(!slow(&hashed, &identity), "compared with this very hash");
+    assert!(slow(&users(&[user("a", &hash("p"))]), &identity), "a new salt");
+}
+
+#[test]
 fn a_password_that_became_a_hash_of_itself_still_admits() {
     let before = users(&[user("a", "p")]);
     let after = users(&[user("a", &bcrypt::hash("p", 4).unwrap())]);
