@@ -191,8 +191,8 @@ fn server<'a>(
 fn sign(issuer: &KeyPair, subject: &KeyPair, mut claims: Value) -> String {
     claims["iss"] = issuer.public_key().into();
     claims["sub"] = subject.public_key().into();
-    // As in the claims themselves, a type at the top is what makes version 1; an empty one is none.
-    let old = claims["type"].as_str().is_some_and(|kind| !kind.is_empty());
+    // A type at the top makes version 1, and so does saying so; its signature is over the claims alone.
+    let old = claims["type"].as_str().is_some_and(|kind| !kind.is_empty()) || claims["nats"]["version"] == 1;
     let header = URL_SAFE_NO_PAD.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
     let body = URL_SAFE_NO_PAD.encode(claims.to_string());
     let signed = if old {
