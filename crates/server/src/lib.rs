@@ -20,9 +20,6 @@
 //! # }
 //! ```
 
-// Monitoring, TLS and reload, which use the rest of these, are landing piece by piece.
-#![allow(dead_code)]
-
 mod account;
 pub mod auth;
 pub mod client;

@@ -50,12 +50,6 @@ impl Requests {
             reply: format!("{}.{token}", self.prefix),
         }
     }
-
-    /// Requests that wait now.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.lock().len()
-    }
 }
 
 impl Service for Requests {

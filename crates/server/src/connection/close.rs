@@ -8,7 +8,6 @@ pub(crate) enum CloseReason {
     ClientClosed,
     AuthenticationTimeout,
     AuthenticationFailure,
-    TlsHandshake,
     SlowConsumerPendingBytes,
     SlowConsumerWriteDeadline,
     WriteError,
@@ -38,7 +37,6 @@ impl CloseReason {
             Self::ClientClosed => "Client Closed",
             Self::AuthenticationTimeout => "Authentication Timeout",
             Self::AuthenticationFailure => "Authentication Failure",
-            Self::TlsHandshake => "TLS Handshake Failure",
             Self::SlowConsumerPendingBytes => "Slow Consumer (Pending Bytes)",
             Self::SlowConsumerWriteDeadline => "Slow Consumer (Write Deadline)",
             Self::WriteError => "Write Error",
@@ -70,7 +68,6 @@ impl CloseReason {
                 | Self::SlowConsumerWriteDeadline
                 | Self::WriteError
                 | Self::ReadError
-                | Self::TlsHandshake
         )
     }
 

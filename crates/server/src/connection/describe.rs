@@ -1,54 +1,84 @@
 //! A client as events and services are told of it.
 
-use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use serde::Serialize;
 
 use super::Connection;
+use crate::monitor::rfc3339;
 use crate::options::ConnectionType;
 
+/// The client object of system events and of shared service imports: section 4.6 of the core protocol.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ClientInfo {
+    start: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    host: String,
+    id: u64,
+    acc: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    lang: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ver: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt: Option<u64>,
+    /// Name of the server, where the reader may not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<String>,
+    /// When the connection ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stop: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer_key: Option<String>,
+    name_tag: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    kind: &'static str,
+    client_type: &'static str,
+}
+
 impl Connection {
-    /// The client object of system events: section 4.6 of the core protocol.
-    pub(crate) fn client_info(&self) -> Value {
+    /// What is told of the client.
+    pub(crate) fn client_info(&self) -> ClientInfo {
         let profile = self.profile();
-        let mut info = json!({
-            "start": OffsetDateTime::from(self.started).format(&Rfc3339).unwrap_or_default(),
-            "host": self.shown_ip,
-            "id": self.id,
-        });
-        let mut set = |key: &str, value: Value| {
-            if let Value::Object(fields) = &mut info {
-                fields.insert(key.to_owned(), value);
-            }
+        let identity = profile.as_ref().and_then(|profile| profile.identity.as_ref());
+        let global = self.server.accounts.global();
+        let account = profile.as_ref().map_or(&global, |profile| &profile.account);
+        let said = |pick: fn(&super::Profile) -> &String| {
+            profile
+                .as_ref()
+                .map(|profile| pick(profile).clone())
+                .unwrap_or_default()
         };
-        if let Some(profile) = &profile {
-            set("acc", json!(&*profile.account.name));
-            if let Some(identity) = &profile.identity {
-                set("user", json!(identity.user));
-            }
-            for (key, value) in [
-                ("name", &profile.name),
-                ("lang", &profile.lang),
-                ("ver", &profile.version),
-            ] {
-                if !value.is_empty() {
-                    set(key, json!(value));
-                }
-            }
+        ClientInfo {
+            start: rfc3339(self.started),
+            host: self.shown_ip.clone(),
+            id: self.id,
+            acc: account.name.to_string(),
+            user: self.authorized_user(profile.as_deref()),
+            name: said(|profile| &profile.name),
+            lang: said(|profile| &profile.lang),
+            ver: said(|profile| &profile.version),
+            rtt: self
+                .rtt()
+                .map(|rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
+            server: None,
+            stop: None,
+            jwt: identity
+                .and_then(|identity| identity.jwt.as_ref())
+                .map(|jwt| jwt.reveal().to_owned()),
+            issuer_key: identity.and_then(|identity| identity.issuer_key.clone()),
+            name_tag: account.display_name.to_string(),
+            tags: identity.map(|identity| identity.tags.clone()).unwrap_or_default(),
+            kind: "Client",
+            client_type: match self.kind {
+                ConnectionType::WebSocket => "websocket",
+                _ => "nats",
+            },
         }
-        if let Some(rtt) = self.rtt() {
-            set("rtt", json!(u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)));
-        }
-        set("server", json!(self.server.name));
-        set("kind", json!("Client"));
-        set(
-            "client_type",
-            json!(if self.kind == ConnectionType::WebSocket {
-                "websocket"
-            } else {
-                "nats"
-            }),
-        );
-        info
     }
 }

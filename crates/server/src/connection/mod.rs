@@ -36,6 +36,7 @@ use tokio::sync::Notify;
 use windjet_protocol::wire::encode;
 
 pub(crate) use close::{CloseReason, Closing};
+pub(crate) use describe::ClientInfo;
 pub(crate) use outbound::{Carrier, Flushed, Outbound, State};
 pub(crate) use publish::{Published, Publisher};
 pub(crate) use reader::Source;

@@ -90,7 +90,13 @@ impl Session {
 
     fn turn_out(&mut self, failure: &AuthFailure, turn: &mut Turn<'_>) {
         self.error(failure.live_text(), turn);
-        self.close(CloseReason::AuthenticationFailure);
+        self.close(match failure {
+            AuthFailure::Revoked => CloseReason::CredentialsRevoked,
+            AuthFailure::UserExpired | AuthFailure::TimeOfDay | AuthFailure::AccountExpired => {
+                CloseReason::AuthenticationExpired
+            }
+            _ => CloseReason::AuthenticationFailure,
+        });
     }
 
     /// Removes subscriptions that new permissions no longer allow, telling the client each.

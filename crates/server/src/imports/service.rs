@@ -7,6 +7,7 @@ use windjet_protocol::transform::ImportTransform;
 
 use super::DEPTH_MAX;
 use crate::account::Account;
+use crate::monitor::compact;
 use crate::options::ResponseType;
 use crate::router::{Message, Service, Turn, route};
 
@@ -75,13 +76,18 @@ impl ServiceImport {
         }
         .to_vec();
         let info = match turn.origin {
-            Some(origin) if self.share => origin.client_info(),
+            Some(origin) if self.share => {
+                let mut info = origin.client_info();
+                info.server = Some(turn.server.name.clone());
+                compact(&info)
+            }
             origin => {
                 let rtt = origin.and_then(|origin| origin.rtt()).unwrap_or_default();
-                serde_json::json!({ "acc": &*from.name, "rtt": u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX) })
+                let rtt = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
+                serde_json::json!({ "acc": &*from.name, "rtt": rtt }).to_string()
             }
         };
-        block::set(&mut headers, REQUEST_INFO, info.to_string().as_bytes());
+        block::set(&mut headers, REQUEST_INFO, info.as_bytes());
         headers
     }
 }

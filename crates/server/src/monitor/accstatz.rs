@@ -39,6 +39,13 @@ pub(crate) struct Accstatz {
     account_statz: Vec<AccountStat>,
 }
 
+impl Accstatz {
+    /// Whether it tells about no account.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.account_statz.is_empty()
+    }
+}
+
 /// The counters of one account.
 #[derive(Debug, Serialize)]
 pub(crate) struct AccountStat {

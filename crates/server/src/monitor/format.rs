@@ -72,7 +72,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 }
 
 /// A float that is written without decimals where it has none.
-pub(super) fn float<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn float<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         serializer.serialize_i64(*value as i64)
     } else {

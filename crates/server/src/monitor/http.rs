@@ -227,7 +227,7 @@ fn page(shared: &Arc<Shared>, path: &str, params: &Params) -> Response<Full<Byte
 
 /// What `/debug/vars` tells: the memory of the process, under the name that dashboards look for.
 #[derive(Debug, Serialize)]
-struct Variables {
+pub(crate) struct Variables {
     memstats: MemStats,
 }
 
@@ -238,7 +238,8 @@ struct MemStats {
 }
 
 impl Variables {
-    fn now(shared: &Shared) -> Self {
+    /// The memory now.
+    pub(crate) fn now(shared: &Shared) -> Self {
         Self {
             memstats: MemStats {
                 sys: shared.monitor.process.memory(),

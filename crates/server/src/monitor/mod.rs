@@ -24,17 +24,17 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use accountz::{AccountzOptions, accountz};
-use accstatz::{AccstatzOptions, accstatz};
-use connz::{ConnzOptions, connz};
-use format::compact;
-use healthz::{HealthzOptions, healthz};
-pub(crate) use http::open;
-use jsz::jsz;
-use neighbours::{gatewayz, leafz, routez};
-pub(crate) use process::Process;
-use subsz::{SubszOptions, subsz};
-use varz::varz;
+pub(crate) use accountz::{AccountzOptions, account_detail, accountz};
+pub(crate) use accstatz::{AccountStat, AccstatzOptions, accstatz};
+pub(crate) use connz::{ConnzOptions, connz};
+pub(crate) use format::{compact, float, rfc3339};
+pub(crate) use healthz::{HealthzOptions, healthz};
+pub(crate) use http::{Variables, open};
+pub(crate) use jsz::jsz;
+pub(crate) use neighbours::{gatewayz, leafz, routez};
+pub(crate) use process::{Process, cores};
+pub(crate) use subsz::{SubszOptions, subsz};
+pub(crate) use varz::{FeatureFlags, tags, varz};
 
 /// What monitoring remembers between two questions.
 #[derive(Debug, Default)]

@@ -300,7 +300,7 @@ fn write_timeout(options: &Options) -> &'static str {
 }
 
 /// Labels in the form that is shown.
-pub(super) fn tags(options: &Options) -> Vec<String> {
+pub(crate) fn tags(options: &Options) -> Vec<String> {
     options.server_tags.iter().map(|tag| tag.to_lowercase()).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Describing and starting a server.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,16 +10,27 @@ use std::time::Duration;
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
 use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
+use crate::system::{self, ReloadSource, System};
 use crate::tls::TlsError;
 
 /// Describes a server. Setters replace one option each; [`Builder::options`] gives access to all.
 ///
 /// Without any setter the server opens no port, keeps nothing on disk, and serves in-process clients only.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     options: Options,
     id: Option<String>,
+    reload: Option<ReloadSource>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("options", &self.options)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a server did not start.
@@ -46,7 +58,11 @@ pub enum StartError {
 
 impl Builder {
     pub(crate) fn new(options: Options) -> Self {
-        Self { options, id: None }
+        Self {
+            options,
+            id: None,
+            reload: None,
+        }
     }
 
     /// Replaces all options.
@@ -137,6 +153,17 @@ impl Builder {
         self
     }
 
+    /// Gives the server new options when a client of the system account asks for a reload
+    /// (`$SYS.REQ.SERVER.<id>.RELOAD`). The function may block; its error text is what the client reads. Without one such
+    /// requests are refused.
+    pub fn reload_from(
+        mut self,
+        source: impl Fn() -> Result<Options, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.reload = Some(Arc::new(source));
+        self
+    }
+
     /// Starts the server on the current tokio runtime. When this returns, every listener accepts connections.
     ///
     /// # Errors
@@ -152,14 +179,15 @@ impl Builder {
         }
         self.options.validate()?;
         let id = self.id.unwrap_or_else(auth::nkey::new_server_id);
-        let options = self.options;
+        let (options, reload) = (self.options, self.reload);
         // Reading certificate files may block.
         let shared = tokio::task::spawn_blocking(move || {
             let authenticator = Authenticator::from_options(&options)?;
-            Shared::new(id, options, authenticator)
+            Shared::new(id, options, authenticator, System::new(reload))
         });
         let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());
+        system::start(&shared);
         listener::open_all(&shared).await?;
         Ok(server)
     }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Server, Shared};
 use crate::connection::{CloseReason, Connection, Control};
+use crate::system::events;
 
 /// Longest time between two closes.
 const STEP_MAX: Duration = Duration::from_secs(1);
@@ -28,6 +29,7 @@ impl Server {
         shared.stop_accepting.cancel();
         if first {
             tracing::info!("Entering lame duck mode, stop accepting new clients");
+            events::lame_duck(shared);
             for connection in shared.registry.live() {
                 connection.control(Control::LameDuck);
             }

@@ -46,6 +46,7 @@ use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile};
 use crate::monitor;
 use crate::options::{ConnectionType, Options};
+use crate::system::{System, events};
 use crate::tls;
 
 /// State shared by everything that runs for one server.
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     reloading: Mutex<()>,
     addresses: Mutex<Addresses>,
     configured_at: Mutex<SystemTime>,
+    /// What requests and events of the system account remember.
+    pub(crate) system: System,
     /// What monitoring remembers.
     pub(crate) monitor: monitor::State,
     next_name: AtomicU64,
@@ -113,7 +116,12 @@ pub(crate) enum Bound {
 }
 
 impl Shared {
-    fn new(id: String, options: Options, authenticator: Authenticator) -> Result<Self, StartError> {
+    fn new(
+        id: String,
+        options: Options,
+        authenticator: Authenticator,
+        system: System,
+    ) -> Result<Self, StartError> {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
@@ -139,6 +147,7 @@ impl Shared {
             reloading: Mutex::new(()),
             addresses: Mutex::default(),
             configured_at: Mutex::new(SystemTime::now()),
+            system,
             monitor: monitor::State::default(),
             next_name: AtomicU64::new(0),
         })
@@ -202,11 +211,6 @@ impl Shared {
             .iter()
             .map(|account| account.subscriptions())
             .sum()
-    }
-
-    /// Whether lame duck mode has begun.
-    pub(crate) fn is_lame_duck(&self) -> bool {
-        self.lame_duck.load(Ordering::Acquire)
     }
 
     /// Whether a client of this kind must authenticate.
@@ -297,6 +301,7 @@ impl Shared {
 
     /// A client has authenticated.
     pub(crate) fn client_connected(&self, connection: &Arc<Connection>) {
+        events::connected(self, connection);
         tracing::debug!(client = %connection.log_name(), "Client authenticated");
     }
 
@@ -309,6 +314,7 @@ impl Shared {
     ) {
         let credentials = Credentials::from(connect);
         connection.refuse(credentials.shown_user());
+        events::authentication_failed(self, connection);
         tracing::error!(
             client = %connection.log_name(),
             reason = %failure,
@@ -344,6 +350,7 @@ impl Shared {
         if let Some(profile) = &profile {
             profile.account.release();
         }
+        events::disconnected(self, connection, reason);
         tracing::debug!(
             client = %connection.log_name(),
             "Client connection closed: {}",

@@ -11,6 +11,7 @@ use super::{Limits, Server, Shared};
 use crate::auth::Authenticator;
 use crate::connection::{CloseReason, Control};
 use crate::options::{Options, OptionsError};
+use crate::system;
 use crate::tls::{self, TlsError};
 
 /// What a reload changed.
@@ -67,7 +68,7 @@ impl Server {
 }
 
 impl Shared {
-    fn reload(&self, options: Options) -> Result<ReloadReport, ReloadError> {
+    pub(crate) fn reload(self: &Arc<Self>, options: Options) -> Result<ReloadReport, ReloadError> {
         let _one_at_a_time = self.reloading.lock();
         options.validate()?;
         let old = self.options().clone();
@@ -86,6 +87,7 @@ impl Shared {
         let max = usize::try_from(options.max_connections).unwrap_or(0);
         self.options.store(Arc::new(options));
         *self.configured_at.lock() = SystemTime::now();
+        system::attach(self);
         let live = self.registry.live();
         let surplus = live.len().saturating_sub(max);
         for (n, connection) in live.iter().rev().enumerate() {

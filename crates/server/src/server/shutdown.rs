@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Server, Shared};
 use crate::connection::CloseReason;
+use crate::system::events;
 
 /// What a shutdown came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,10 @@ impl Shared {
     /// Tells everything to stop, without waiting.
     pub(crate) fn stop_now(&self) {
         self.stop_accepting.cancel();
+        // Writing needs the runtime, which is gone when the last handle is dropped outside of it.
+        if !self.stop.is_cancelled() && tokio::runtime::Handle::try_current().is_ok() {
+            events::shutdown(self);
+        }
         self.stop.cancel();
         for connection in self.registry.live() {
             connection.close(CloseReason::ServerShutdown);

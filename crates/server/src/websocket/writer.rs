@@ -154,7 +154,6 @@ fn code(reason: CloseReason) -> u16 {
         | CloseReason::StaleConnection
         | CloseReason::ReadError
         | CloseReason::WriteError => 1001,
-        CloseReason::TlsHandshake => 1015,
         CloseReason::ParseError
         | CloseReason::MessageHeaderViolation
         | CloseReason::NoRespondersRequiresHeaders

@@ -8,6 +8,7 @@ mod in_process;
 mod jwt_corpus;
 mod monitor;
 mod operation;
+mod system;
 mod tls;
 mod websocket;
 mod wire;
