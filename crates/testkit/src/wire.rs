@@ -35,7 +35,11 @@ pub fn next_op(buffer: &mut Vec<u8>) -> Option<Op> {
     let end = buffer.iter().position(|&byte| byte == b'\n')?;
     let line = &buffer[..end];
     let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned();
-    let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
+    let words: Vec<String> = line
+        .split([' ', '\t'])
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
     match words.first().map(|verb| verb.to_ascii_uppercase()).as_deref() {
         Some("MSG") => message(buffer, end + 1, words, &line, 4),
         Some("HMSG") => message(buffer, end + 1, words, &line, 5),

@@ -252,11 +252,17 @@ fn cause(verdict: &Verdict) -> String {
         Verdict::Fault(_) => "faulty script".to_owned(),
         Verdict::Different(lines) => match lines.iter().find(|line| line.starts_with('!')) {
             Some(fault) if lines.iter().all(|line| !line.starts_with("+ ")) => {
-                let words = fault.split_once(": ").map_or(fault.as_str(), |(_, words)| words);
-                format!(
-                    "stopped: `{}`",
-                    words.lines().next().unwrap_or_default().replace('`', "'")
-                )
+                // Of a server that did not start, its last words count; of a step, the words behind its line number.
+                let words = match fault.strip_prefix("! the start: ") {
+                    Some(start) => start.trim_end().lines().next_back().unwrap_or_default(),
+                    None => fault
+                        .split_once(": ")
+                        .map_or("", |(_, words)| words)
+                        .lines()
+                        .next()
+                        .unwrap_or_default(),
+                };
+                format!("stopped: `{}`", words.replace('`', "'"))
             }
             _ => format!("`{}` / `{}`", first(lines, "- "), first(lines, "+ ")),
         },
