@@ -2,100 +2,64 @@
 
 use std::fmt;
 
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The options of a `CONNECT` line, with the defaults that hold when a key is absent.
 ///
-/// Unknown keys are ignored, `null` counts as absent, a value of the wrong type is an error. [`Default`] is what a
-/// connection has before its `CONNECT`: verbose and pedantic. When serialised, empty texts are left out.
+/// Keys are read in any case, of a doubled key the last value holds, unknown keys are ignored, `null` counts as absent,
+/// and a value of the wrong type is an error. [`Default`] is what a connection has before its `CONNECT`: verbose and
+/// pedantic. When serialised, empty texts are left out.
 ///
 /// `Debug` shows which secrets are present, not what they are.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Connect {
     /// Answer `+OK` to everything that is accepted. Default true.
-    #[serde(deserialize_with = "true_if_null")]
     pub verbose: bool,
     /// Report publishing to invalid subjects. Default true.
-    #[serde(deserialize_with = "true_if_null")]
     pub pedantic: bool,
     /// Deliver the connection's own messages to its own subscriptions. Default true.
-    #[serde(deserialize_with = "true_if_null")]
     pub echo: bool,
     /// The client can send and read headers. Default false.
-    #[serde(deserialize_with = "default_if_null")]
     pub headers: bool,
     /// Answer requests that nobody receives; needs `headers`. Default false.
-    #[serde(deserialize_with = "default_if_null")]
     pub no_responders: bool,
     /// 1 when the client takes `INFO` at any time. Default 0.
-    #[serde(deserialize_with = "default_if_null")]
     pub protocol: i64,
     /// The client demands TLS; servers ignore it. Default false.
-    #[serde(deserialize_with = "default_if_null")]
     pub tls_required: bool,
     /// The client library's language.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub lang: String,
     /// The client library's version.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// The connection's name, chosen by the application.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// User name.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// Password.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub pass: String,
     /// Token.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub auth_token: String,
     /// Public key of the user, 56 characters.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub nkey: String,
     /// Signature of the server's nonce, base64.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub sig: String,
     /// The user's token in operator mode.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub jwt: String,
     /// Account to join; refused by every current server.
-    #[serde(
-        deserialize_with = "default_if_null",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub account: String,
     /// Whether `account` is to be created. Default false.
-    #[serde(deserialize_with = "default_if_null", skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_false")]
     pub new_account: bool,
 }
 
@@ -161,12 +125,60 @@ impl fmt::Debug for Connect {
     }
 }
 
-fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
+impl<'de> Deserialize<'de> for Connect {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Options)
+    }
 }
 
-fn true_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(true))
+/// Reads the options one key at a time, as the order of doubled keys matters.
+struct Options;
+
+impl<'de> Visitor<'de> for Options {
+    type Value = Connect;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of options")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Connect, A::Error> {
+        let mut options = Connect::default();
+        while let Some(mut key) = map.next_key::<String>()? {
+            key.make_ascii_lowercase();
+            match key.as_str() {
+                "verbose" => set(&mut options.verbose, &mut map)?,
+                "pedantic" => set(&mut options.pedantic, &mut map)?,
+                "echo" => set(&mut options.echo, &mut map)?,
+                "headers" => set(&mut options.headers, &mut map)?,
+                "no_responders" => set(&mut options.no_responders, &mut map)?,
+                "protocol" => set(&mut options.protocol, &mut map)?,
+                "tls_required" => set(&mut options.tls_required, &mut map)?,
+                "lang" => set(&mut options.lang, &mut map)?,
+                "version" => set(&mut options.version, &mut map)?,
+                "name" => set(&mut options.name, &mut map)?,
+                "user" => set(&mut options.user, &mut map)?,
+                "pass" => set(&mut options.pass, &mut map)?,
+                "auth_token" => set(&mut options.auth_token, &mut map)?,
+                "nkey" => set(&mut options.nkey, &mut map)?,
+                "sig" => set(&mut options.sig, &mut map)?,
+                "jwt" => set(&mut options.jwt, &mut map)?,
+                "account" => set(&mut options.account, &mut map)?,
+                "new_account" => set(&mut options.new_account, &mut map)?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Puts the next value of `map` into `field` unless it is `null`.
+fn set<'de, A: MapAccess<'de>, T: Deserialize<'de>>(field: &mut T, map: &mut A) -> Result<(), A::Error> {
+    if let Some(value) = map.next_value()? {
+        *field = value;
+    }
+    Ok(())
 }
 
 fn is_false(flag: &bool) -> bool {

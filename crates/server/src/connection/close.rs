@@ -12,7 +12,6 @@ pub(crate) enum CloseReason {
     SlowConsumerWriteDeadline,
     WriteError,
     ReadError,
-    ParseError,
     StaleConnection,
     ProtocolViolation,
     BadClientProtocolVersion,
@@ -25,7 +24,6 @@ pub(crate) enum CloseReason {
     AuthenticationExpired,
     MissingAccount,
     CredentialsRevoked,
-    MessageHeaderViolation,
     NoRespondersRequiresHeaders,
     Kicked,
 }
@@ -41,7 +39,6 @@ impl CloseReason {
             Self::SlowConsumerWriteDeadline => "Slow Consumer (Write Deadline)",
             Self::WriteError => "Write Error",
             Self::ReadError => "Read Error",
-            Self::ParseError => "Parse Error",
             Self::StaleConnection => "Stale Connection",
             Self::ProtocolViolation => "Protocol Violation",
             Self::BadClientProtocolVersion => "Bad Client Protocol Version",
@@ -54,7 +51,6 @@ impl CloseReason {
             Self::AuthenticationExpired => "Authentication Expired",
             Self::MissingAccount => "Missing Account",
             Self::CredentialsRevoked => "Credentials Revoked",
-            Self::MessageHeaderViolation => "Message Header Violation",
             Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
             Self::Kicked => "Kicked",
         }

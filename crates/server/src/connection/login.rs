@@ -65,6 +65,11 @@ impl Session {
     }
 
     fn accept(&mut self, identity: Option<Identity>, connect: &Connect, turn: &mut Turn<'_>) {
+        if !connect.account.is_empty() || connect.new_account {
+            // Accounts are the server's business: nobody chooses or makes one by CONNECT.
+            self.reject(&AuthFailure::NoCredentials, connect, turn);
+            return;
+        }
         let headers = connect.headers && self.connection.server.limits().headers;
         if connect.no_responders && !headers {
             self.error(errors::NO_RESPONDERS, turn);
@@ -82,7 +87,8 @@ impl Session {
             no_responders: connect.no_responders,
             asynchronous_info: connect.protocol == 1,
             connected: true,
-            greeted: false,
+            // The second INFO is sent once in a connection's life, however often it sends CONNECT.
+            greeted: self.negotiated.greeted,
         };
         self.connection.negotiate(connect.echo, headers);
         self.decoder.headers = headers;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use windjet_protocol::subject;
 use windjet_protocol::transform::Mapped;
+use windjet_protocol::wire::encode;
 
 use super::Connection;
 use crate::account::Account;
@@ -154,7 +155,7 @@ impl Publisher {
 fn is_reserved_reply(reply: &[u8]) -> bool {
     match reply.first() {
         Some(b'_') => reply.starts_with(b"_R_.") || reply.starts_with(b"_GR_."),
-        Some(b'$') => reply.starts_with(b"$JS.ACK."),
+        Some(b'$') => reply.starts_with(b"$JS.ACK.") || reply.starts_with(b"$GR."),
         _ => false,
     }
 }
@@ -163,7 +164,7 @@ fn is_reserved_reply(reply: &[u8]) -> bool {
 fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
     match subject.first() {
         Some(b'_') => subject.starts_with(b"_GR_."),
-        Some(b'$') => !system && subject.starts_with(b"$NRG."),
+        Some(b'$') => subject.starts_with(b"$GR.") || (!system && subject.starts_with(b"$NRG.")),
         _ => false,
     }
 }
@@ -184,5 +185,8 @@ pub(crate) fn answer_no_responders(connection: &Arc<Connection>, message: &Messa
     headers.extend_from_slice(b"NATS/1.0 503\r\nNats-Subject: ");
     headers.extend_from_slice(message.subject);
     headers.extend_from_slice(b"\r\n\r\n");
-    connection.push(&own, &Message::new(reply, None, &headers, &[]), turn);
+    // Not a delivery: it counts neither for the subscription's limit nor in the statistics.
+    connection.send(&mut turn.touched, |out| {
+        encode::hmsg(out, reply, &own.sid, None, &headers, &[]);
+    });
 }

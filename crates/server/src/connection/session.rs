@@ -156,7 +156,7 @@ impl Session {
             ClientOp::Unsub { sid, max } => self.unsubscribe(sid, max.unwrap_or(0), turn),
             ClientOp::Connect(json) => Next::Connect(json.to_vec()),
             ClientOp::Info(json) => {
-                if serde_json::from_slice::<serde_json::Value>(json).is_ok() {
+                if serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(json).is_ok() {
                     Next::Continue
                 } else {
                     self.close(CloseReason::ProtocolViolation)
@@ -170,10 +170,8 @@ impl Session {
     /// Answers bytes outside the grammar, and closes.
     pub(super) fn refuse(&mut self, error: &DecodeError, turn: &mut Turn<'_>) {
         let reason = match error {
-            DecodeError::UnknownOperation => CloseReason::ParseError,
             DecodeError::ControlLineTooLong { .. } => CloseReason::MaxControlLineExceeded,
             DecodeError::PayloadTooLarge { .. } => CloseReason::MaxPayloadExceeded,
-            DecodeError::HeadersNotNegotiated => CloseReason::MessageHeaderViolation,
             _ => CloseReason::ProtocolViolation,
         };
         if let Some(text) = error.reply() {

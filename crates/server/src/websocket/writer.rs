@@ -154,9 +154,6 @@ fn code(reason: CloseReason) -> u16 {
         | CloseReason::StaleConnection
         | CloseReason::ReadError
         | CloseReason::WriteError => 1001,
-        CloseReason::ParseError
-        | CloseReason::MessageHeaderViolation
-        | CloseReason::NoRespondersRequiresHeaders
-        | CloseReason::Kicked => 1011,
+        CloseReason::NoRespondersRequiresHeaders | CloseReason::Kicked => 1011,
     }
 }

@@ -48,6 +48,7 @@ fn unknown_keys_are_ignored_and_wrong_types_are_not() {
     assert_eq!(options.protocol, 1);
     for bad in [
         "",
+        "[]",
         "[]x",
         "{",
         "{\"verbose\":1}",
@@ -58,6 +59,13 @@ fn unknown_keys_are_ignored_and_wrong_types_are_not() {
     ] {
         assert!(Connect::from_json(bad.as_bytes()).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn keys_are_read_in_any_case_and_the_last_of_a_doubled_key_holds() {
+    let options = Connect::from_json(br#"{"Verbose":false,"NAME":"a","name":"b","name":null}"#).unwrap();
+    assert!(!options.verbose);
+    assert_eq!(options.name, "b");
 }
 
 #[test]
