@@ -32,6 +32,8 @@ use memchr::memchr;
 /// The separator between tokens.
 pub const SEPARATOR: u8 = b'.';
 
+const FORM_FEED: u8 = 0x0c;
+
 /// The wildcard token for exactly one token.
 pub const ANY_TOKEN: &[u8] = b"*";
 
@@ -101,6 +103,20 @@ pub fn is_valid_subscription(subject: &[u8]) -> bool {
         from = at + 1;
     }
     true
+}
+
+/// Whether a server takes these bytes in `SUB`: as [`is_valid_subscription`], except that a form feed is an ordinary byte
+/// there, as it is for the reference server.
+#[must_use]
+pub fn is_accepted_subscription(subject: &[u8]) -> bool {
+    if memchr(FORM_FEED, subject).is_none() {
+        return is_valid_subscription(subject);
+    }
+    let plain: Vec<u8> = subject
+        .iter()
+        .map(|&byte| if byte == FORM_FEED { b'f' } else { byte })
+        .collect();
+    is_valid_subscription(&plain)
 }
 
 /// Whether these bytes are a well-formed published subject: no empty token and no whitespace. Wildcard tokens are
@@ -226,7 +242,7 @@ pub fn is_subset(sub: &[u8], of: &[u8]) -> bool {
 /// The bytes that end a word on a control line and therefore cannot be in a subject.
 #[inline]
 pub(crate) const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0c)
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | FORM_FEED)
 }
 
 /// No empty token in a subject or in what is left of one.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 /// The options of a `CONNECT` line, with the defaults that hold when a key is absent.
 ///
@@ -89,13 +90,21 @@ impl Default for Connect {
 }
 
 impl Connect {
-    /// Reads the argument of a `CONNECT` line.
+    /// Reads the argument of a `CONNECT` line as leniently as the reference server: keys in any case, the last of
+    /// repeated keys wins, bytes that are not UTF-8 become replacement characters, and `null` is an empty object.
     ///
     /// # Errors
     ///
     /// When the text is not one JSON object or a value has the wrong type. A server closes the connection silently.
     pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(json)
+        let text = String::from_utf8_lossy(json);
+        let fields: Option<Map<String, Value>> = serde_json::from_str(&text)?;
+        let fields = fields.unwrap_or_default().into_iter();
+        serde_json::from_value(
+            fields
+                .map(|(key, value)| (key.to_ascii_lowercase(), value))
+                .collect(),
+        )
     }
 }
 

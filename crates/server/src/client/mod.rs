@@ -477,7 +477,9 @@ impl Client {
         turn.finish();
         match published {
             Published::Delivered(taken) => Ok((taken, crowded)),
+            Published::UntakenAs(_) => Ok((0, crowded)),
             Published::Denied => Err(PublishError::Denied(text(subject))),
+            Published::DeniedAs(subject) => Err(PublishError::Denied(text(&subject))),
             Published::ReplyDenied => Err(PublishError::ReplyDenied(text(reply.unwrap_or_default()))),
         }
     }

@@ -8,6 +8,7 @@ pub(crate) enum CloseReason {
     ClientClosed,
     AuthenticationTimeout,
     AuthenticationFailure,
+    TlsHandshake,
     SlowConsumerPendingBytes,
     SlowConsumerWriteDeadline,
     WriteError,
@@ -35,6 +36,7 @@ impl CloseReason {
             Self::ClientClosed => "Client Closed",
             Self::AuthenticationTimeout => "Authentication Timeout",
             Self::AuthenticationFailure => "Authentication Failure",
+            Self::TlsHandshake => "TLS Handshake Failure",
             Self::SlowConsumerPendingBytes => "Slow Consumer (Pending Bytes)",
             Self::SlowConsumerWriteDeadline => "Slow Consumer (Write Deadline)",
             Self::WriteError => "Write Error",
@@ -64,6 +66,7 @@ impl CloseReason {
                 | Self::SlowConsumerWriteDeadline
                 | Self::WriteError
                 | Self::ReadError
+                | Self::TlsHandshake
         )
     }
 

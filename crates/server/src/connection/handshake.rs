@@ -66,6 +66,8 @@ pub(crate) struct Guest {
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// Credentials out of cookies.
     pub(crate) cookies: Cookies,
+    /// Address told by a proxy; monitoring shows it instead of the socket's.
+    pub(crate) forwarded_for: Option<String>,
 }
 
 /// Greets a client of the TCP listener. `None` when it is gone, or refused before there was a connection.
@@ -84,14 +86,32 @@ pub(crate) async fn run(
     let Some(setup) = server.tls() else {
         return Some(establish(&server, guest, Stream::Socket(socket)));
     };
+    let failed = Guest::new(guest.peer.clone(), remote);
     match secure(&server, &setup, guest, socket).await {
         Ok((guest, stream)) => Some(establish(&server, guest, stream)),
         Err(HandshakeError::Throttled) => None,
         Err(error) => {
-            tracing::error!(%remote, "TLS handshake error: {error}");
+            tracing::error!(client = %format_args!("{remote} - cid:{}", failed.peer.id), "TLS handshake error: {error}");
+            record_failure(&server, failed);
             None
         }
     }
+}
+
+/// Remembers a client that never got through its handshake among the closed connections.
+pub(crate) fn record_failure(server: &Arc<Shared>, guest: Guest) {
+    let connection = Arc::new(Connection::new(NewConnection {
+        id: guest.peer.id,
+        kind: guest.peer.kind,
+        server: server.clone(),
+        remote: Some(guest.remote),
+        shown_ip: guest.peer.ip,
+        carrier: Carrier::None,
+        tls: None,
+    }));
+    server.admit(&connection);
+    connection.close(CloseReason::TlsHandshake);
+    server.client_gone(&connection, 0);
 }
 
 /// Sends INFO and runs the handshake in the order that the options ask for.
@@ -129,6 +149,10 @@ async fn secure(
             return Ok((guest, Stream::Socket(socket)));
         }
     }
+    // What is no handshake at all is dropped without a TLS alert, which a plain-text client could not read.
+    if begins_with_tls(&socket, setup.options().timeout).await? != Some(true) {
+        return Err(HandshakeError::NotTls);
+    }
     let secured = setup.handshake(socket).await?;
     Ok(guest.secured(secured, first))
 }
@@ -153,6 +177,7 @@ impl Guest {
             tls: None,
             certificate: None,
             cookies: Cookies::default(),
+            forwarded_for: None,
         }
     }
 
@@ -181,7 +206,7 @@ pub(crate) fn establish(server: &Arc<Shared>, guest: Guest, stream: Stream) -> (
         kind: guest.peer.kind,
         server: server.clone(),
         remote: Some(guest.remote),
-        shown_ip: guest.peer.ip,
+        shown_ip: guest.forwarded_for.unwrap_or(guest.peer.ip),
         carrier,
         tls: guest.tls,
     }));

@@ -46,6 +46,9 @@ impl Session {
     async fn authenticate(&self, connect: &Connect) -> Result<Option<Identity>, AuthFailure> {
         let connection = &self.connection;
         let server = &connection.server;
+        if !connect.account.is_empty() || connect.new_account {
+            return Err(AuthFailure::AccountChosen);
+        }
         if !server.auth_required(connection.kind) {
             return Ok(None);
         }

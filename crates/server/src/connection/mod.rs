@@ -183,7 +183,9 @@ impl Connection {
         Peer {
             id: self.id,
             kind: self.kind,
-            ip: self.shown_ip.clone(),
+            ip: self
+                .remote
+                .map_or_else(String::new, |remote| remote.ip().to_string()),
         }
     }
 

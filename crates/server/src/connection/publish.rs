@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use foldhash::fast::RandomState;
-use windjet_protocol::subject;
+use windjet_protocol::subject::matches as subject_matches;
 use windjet_protocol::transform::Mapped;
 use windjet_protocol::wire::encode;
 
@@ -57,12 +58,16 @@ impl Routes {
 }
 
 /// What became of a publish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Published {
     /// This many subscriptions took it.
     Delivered(usize),
     /// The publisher may not publish to the subject.
     Denied,
+    /// The subject was mapped to this one, which the publisher may not publish to.
+    DeniedAs(Bytes),
+    /// The subject was mapped to this one, which nobody took.
+    UntakenAs(Bytes),
     /// The publisher may not use the reply subject.
     ReplyDenied,
 }
@@ -119,7 +124,7 @@ impl Publisher {
         Published::Delivered(route(&remembered.matches, message, turn))
     }
 
-    /// The same for an account with mappings: permission is asked for the published subject, receivers for the mapped one.
+    /// The same for an account with mappings: permission and receivers are those of the mapped subject.
     fn publish_mapped(
         &mut self,
         connection: Option<&Connection>,
@@ -127,27 +132,31 @@ impl Publisher {
         turn: &mut Turn<'_>,
         accepted: impl FnOnce(&mut Turn<'_>),
     ) -> Published {
-        let permissions = self.permissions.as_deref();
-        let permitted = self
-            .routes
-            .get(&self.account, permissions, message.subject)
-            .permitted;
-        if !permitted && !connection.is_some_and(|connection| connection.take_grant(message.subject)) {
-            return Published::Denied;
-        }
-        accepted(turn);
         let mut mapped = Vec::new();
         let subject = match self.account.map(message.subject, &mut mapped) {
             Mapped::Unchanged => message.subject,
             Mapped::To => &mapped,
-            Mapped::Dropped => return Published::Delivered(0),
+            Mapped::Dropped => {
+                accepted(turn);
+                return Published::Delivered(0);
+            }
         };
-        let remembered = self.routes.get(&self.account, permissions, subject);
-        Published::Delivered(route(
+        let remembered = self
+            .routes
+            .get(&self.account, self.permissions.as_deref(), subject);
+        if !remembered.permitted && !connection.is_some_and(|connection| connection.take_grant(subject)) {
+            return Published::DeniedAs(Bytes::copy_from_slice(subject));
+        }
+        accepted(turn);
+        let taken = route(
             &remembered.matches,
             &message.renamed(subject, message.reply),
             turn,
-        ))
+        );
+        if taken == 0 {
+            return Published::UntakenAs(Bytes::copy_from_slice(subject));
+        }
+        Published::Delivered(taken)
     }
 }
 
@@ -171,19 +180,23 @@ fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
 
 /// The answer to a request that nobody serves, to the requester's own subscription on the reply. See 4.1 of the core
 /// protocol: only a plain subscription of the requesting connection itself counts.
-pub(crate) fn answer_no_responders(connection: &Arc<Connection>, message: &Message<'_>, turn: &mut Turn<'_>) {
-    let Some(reply) = message.reply else { return };
+pub(crate) fn answer_no_responders(
+    connection: &Arc<Connection>,
+    subject: &[u8],
+    reply: &[u8],
+    turn: &mut Turn<'_>,
+) {
     let own = {
         let subscriptions = connection.subscriptions.lock();
         subscriptions
             .values()
-            .find(|s| s.queue.is_none() && !s.is_closed() && subject::matches(&s.subject, reply))
+            .find(|s| s.queue.is_none() && !s.is_closed() && subject_matches(&s.subject, reply))
             .cloned()
     };
     let Some(own) = own else { return };
-    let mut headers = Vec::with_capacity(34 + message.subject.len());
+    let mut headers = Vec::with_capacity(34 + subject.len());
     headers.extend_from_slice(b"NATS/1.0 503\r\nNats-Subject: ");
-    headers.extend_from_slice(message.subject);
+    headers.extend_from_slice(subject);
     headers.extend_from_slice(b"\r\n\r\n");
     // Not a delivery: it counts neither for the subscription's limit nor in the statistics.
     connection.send(&mut turn.touched, |out| {

@@ -256,21 +256,25 @@ impl Session {
 
     fn report(&mut self, published: Published, message: &Message<'_>, turn: &mut Turn<'_>) {
         match published {
-            Published::Delivered(0) => {
-                if self.negotiated.no_responders && message.reply.is_some() {
-                    answer_no_responders(&self.connection, message, turn);
-                }
-            }
+            Published::Delivered(0) => self.untaken(message.subject, message, turn),
+            Published::UntakenAs(subject) => self.untaken(&subject, message, turn),
             Published::Delivered(_) => {}
-            Published::Denied => {
-                let text = errors::publish_denied(message.subject);
-                self.error(&text, turn);
-            }
+            Published::Denied => self.error(&errors::publish_denied(message.subject), turn),
+            Published::DeniedAs(subject) => self.error(&errors::publish_denied(&subject), turn),
             Published::ReplyDenied => {
                 let reply = message.reply.unwrap_or_default();
                 let text = errors::publish_reply_denied(reply);
                 self.error(&text, turn);
             }
+        }
+    }
+
+    /// Tells a requester that nobody took its request, where it wants to know.
+    fn untaken(&mut self, subject: &[u8], message: &Message<'_>, turn: &mut Turn<'_>) {
+        if let Some(reply) = message.reply
+            && self.negotiated.no_responders
+        {
+            answer_no_responders(&self.connection, subject, reply, turn);
         }
     }
 
@@ -300,7 +304,7 @@ impl Session {
             self.error(errors::MAX_SUBSCRIPTIONS, turn);
             return Next::Continue;
         }
-        let valid = subject::is_valid_subscription(pattern);
+        let valid = subject::is_accepted_subscription(pattern);
         let account = publisher.account.clone();
         let deny = publisher
             .permissions

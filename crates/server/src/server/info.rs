@@ -42,6 +42,7 @@ impl Shared {
         let account = profile.as_ref().map(|profile| &profile.account);
         ServerInfo {
             max_payload,
+            auth_required: self.knows_users(connection.kind),
             connect_info: true,
             remote_account: account
                 .map(|account| account.name.to_string())
@@ -55,6 +56,7 @@ impl Shared {
     pub(crate) fn lame_duck_info(&self, connection: &Connection, max_payload: i64) -> ServerInfo {
         ServerInfo {
             max_payload,
+            auth_required: self.knows_users(connection.kind),
             ldm: true,
             ..self.base_info(&connection.peer())
         }
@@ -83,7 +85,7 @@ impl Shared {
             auth_required: self.auth_required(peer.kind),
             tls_required: tls.is_some() && !allow_plain,
             tls_verify: tls.is_some_and(TlsOptions::demands_certificate),
-            tls_available: tls.is_some() && allow_plain,
+            tls_available: tls.is_some() && (allow_plain || websocket.is_some()),
             max_payload: options.max_payload,
             client_id: peer.id,
             client_ip: peer.ip.clone(),

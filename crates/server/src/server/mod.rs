@@ -218,6 +218,12 @@ impl Shared {
         self.authenticator.load().auth_required(kind)
     }
 
+    /// Whether there are users at all that a client of this kind could be.
+    pub(crate) fn knows_users(&self, kind: ConnectionType) -> bool {
+        let authenticator = self.authenticator.load();
+        authenticator.auth_required(kind) || authenticator.admits_without_credentials(kind)
+    }
+
     /// Whether a client of this kind may go without credentials.
     pub(crate) fn has_no_auth_user(&self, kind: ConnectionType) -> bool {
         self.authenticator.load().admits_without_credentials(kind)
@@ -323,6 +329,21 @@ impl Shared {
         );
     }
 
+    fn report_slow_consumer(&self, connection: &Connection, reason: CloseReason) {
+        let client = connection.log_name();
+        let limits = self.limits();
+        if reason == CloseReason::SlowConsumerPendingBytes {
+            tracing::info!(%client, "Slow Consumer Detected: MaxPending of {} Exceeded", limits.max_pending);
+        } else {
+            let pending = connection.outbound.pending();
+            tracing::info!(
+                %client,
+                "Slow Consumer Detected: WriteDeadline of {:?} exceeded with 1 chunks of {pending} total bytes.",
+                limits.write_deadline
+            );
+        }
+    }
+
     /// A connection's task has ended. `subscriptions` is how many it had until then.
     pub(crate) fn client_gone(&self, connection: &Arc<Connection>, subscriptions: usize) {
         let Some(reason) = connection.closing.reason() else {
@@ -342,7 +363,7 @@ impl Shared {
         }
         if reason.is_slow_consumer() {
             self.stats.slow_consumer();
-            tracing::warn!(client = %connection.log_name(), "Slow Consumer Detected: {}", reason.as_str());
+            self.report_slow_consumer(connection, reason);
             if let Some(profile) = &profile {
                 profile.account.slow_consumers.fetch_add(1, Ordering::Relaxed);
             }

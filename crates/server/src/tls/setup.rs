@@ -61,6 +61,9 @@ pub(crate) enum HandshakeError {
     /// Too many handshakes this second.
     #[error("connection rate limit exceeded")]
     Throttled,
+    /// The first byte begins no handshake.
+    #[error("first record does not look like a TLS handshake")]
+    NotTls,
     /// Not done in time.
     #[error("timeout")]
     Timeout,

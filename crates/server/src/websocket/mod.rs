@@ -111,9 +111,7 @@ where
         .await
         .ok()?
         .ok()?;
-    if let Some(ip) = &upgrade.forwarded_for {
-        guest.peer.ip.clone_from(ip);
-    }
+    guest.forwarded_for.clone_from(&upgrade.forwarded_for);
     guest.cookies = upgrade.cookies.clone();
     let max_payload = usize::try_from(server.limits().max_payload).unwrap_or(MESSAGE_BYTES_MAX);
     let (controls, waiting) = mpsc::channel(CONTROLS_MAX);

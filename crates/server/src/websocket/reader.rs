@@ -176,8 +176,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 let _ = self.controls.try_send(ControlFrame::Pong(frame.body));
             }
             OpCode::Control(Control::Close) => {
-                let code = frame.body.get(..2).map(<[u8]>::to_vec).unwrap_or_default();
-                let _ = self.controls.try_send(ControlFrame::Close(code));
+                let _ = self.controls.try_send(ControlFrame::Close(frame.body));
                 self.ended = true;
             }
             OpCode::Control(_) => {}

@@ -69,6 +69,7 @@ pub(super) struct Upgrade {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     BadRequest,
+    NoHost,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -78,6 +79,13 @@ impl Refusal {
     /// The whole response.
     pub(super) fn response(self) -> Vec<u8> {
         let status = match self {
+            Self::NoHost => {
+                let status = "400 Bad Request: missing required Host header";
+                return format!(
+                    "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n{status}"
+                )
+                .into_bytes();
+            }
             Self::BadRequest => "400 Bad Request",
             Self::Forbidden => "403 Forbidden",
             Self::NotFound => "404 Not Found",
@@ -86,7 +94,7 @@ impl Refusal {
         let body = &status[4..];
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nSec-Websocket-Version: 13\r\n\
-             X-Content-Type-Options: nosniff\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}\n",
+             X-Content-Type-Options: nosniff\r\nContent-Length: {}\r\n\r\n{body}\n",
             body.len() + 1
         )
         .into_bytes()
@@ -183,6 +191,10 @@ impl Upgrade {
         options: &WebSocketOptions,
         secure: bool,
     ) -> Result<Self, Refusal> {
+        let host = request
+            .get("host")
+            .filter(|host| !host.is_empty())
+            .ok_or(Refusal::NoHost)?;
         let path = request.path.split('?').next().unwrap_or_default();
         if path.ends_with("/mqtt") || path.ends_with("/leafnode") {
             return Err(Refusal::NotFound);
@@ -190,16 +202,13 @@ impl Upgrade {
         if request.method != "GET" {
             return Err(Refusal::MethodNotAllowed);
         }
-        let host = request
-            .get("host")
-            .filter(|host| !host.is_empty())
-            .ok_or(Refusal::BadRequest)?;
+
         if !request.has_word("upgrade", "websocket") || !request.has_word("connection", "upgrade") {
             return Err(Refusal::BadRequest);
         }
         let key = request
             .get("sec-websocket-key")
-            .filter(|key| !key.is_empty())
+            .filter(|key| is_key(key))
             .ok_or(Refusal::BadRequest)?;
         if request.get("sec-websocket-version") != Some("13") {
             return Err(Refusal::BadRequest);
@@ -225,7 +234,7 @@ impl Upgrade {
                 .get("x-forwarded-for")
                 .and_then(|list| list.split(',').next())
                 .map(|ip| ip.trim().to_owned())
-                .filter(|ip| !ip.is_empty()),
+                .filter(|ip| ip.parse::<std::net::IpAddr>().is_ok()),
             cookies: Cookies {
                 jwt: request.cookie(options.jwt_cookie.as_deref()),
                 user: request.cookie(options.user_cookie.as_deref()),
@@ -255,6 +264,13 @@ impl Upgrade {
         out.push_str("\r\n");
         out.into_bytes()
     }
+}
+
+/// Whether this is the base64 form of 16 bytes.
+fn is_key(key: &str) -> bool {
+    data_encoding::BASE64
+        .decode(key.as_bytes())
+        .is_ok_and(|bytes| bytes.len() == 16)
 }
 
 /// Whether a browser's page may connect. Requests without an origin come from no browser.
@@ -357,7 +373,11 @@ mod tests {
             |head: String| Upgrade::check(&request(&format!("{head}\n")), &options(), false).unwrap_err();
         assert_eq!(refused(GOOD.replace("GET", "POST")), Refusal::MethodNotAllowed);
         assert_eq!(refused(GOOD.replace("GET /", "GET /mqtt")), Refusal::NotFound);
-        assert_eq!(refused(GOOD.replace("Host: h:80\n", "")), Refusal::BadRequest);
+        assert_eq!(refused(GOOD.replace("Host: h:80\n", "")), Refusal::NoHost);
+        assert_eq!(
+            refused(GOOD.replace("dGhlIHNhbXBsZSBub25jZQ==", "short")),
+            Refusal::BadRequest
+        );
         assert_eq!(
             refused(GOOD.replace("Version: 13", "Version: 8")),
             Refusal::BadRequest

@@ -90,38 +90,35 @@ async fn send_control(
         ControlFrame::Close(body) => (Control::Close, body, true),
     };
     let mut frame = Vec::with_capacity(body.len() + 2);
-    append_frame(&mut frame, OpCode::Control(opcode), true, false, &body);
+    append_frame(&mut frame, OpCode::Control(opcode), false, &body);
     if write_all(connection, transport, &frame).await && transport.flush().await.is_err() {
         connection.close(CloseReason::WriteError);
     }
     close
 }
 
-/// Appends the frames of one message.
+/// Appends one message; to a browser, as several small ones.
 fn append_message(out: &mut Vec<u8>, message: &[u8], framing: &Framing) {
-    let packed = (framing.compress && message.len() >= COMPRESS_BYTES_MIN).then(|| deflate(message));
-    let payload = packed.as_deref().unwrap_or(message);
     let size = if framing.browser {
         BROWSER_FRAME_BYTES
     } else {
-        payload.len().max(1)
+        message.len().max(1)
     };
-    let count = payload.len().div_ceil(size);
-    for (n, part) in payload.chunks(size).enumerate() {
-        let opcode = if n == 0 { Data::Binary } else { Data::Continue };
+    for part in message.chunks(size) {
+        let packed = (framing.compress && part.len() >= COMPRESS_BYTES_MIN).then(|| deflate(part));
         append_frame(
             out,
-            OpCode::Data(opcode),
-            n + 1 == count,
-            n == 0 && packed.is_some(),
-            part,
+            OpCode::Data(Data::Binary),
+            packed.is_some(),
+            packed.as_deref().unwrap_or(part),
         );
     }
 }
 
-fn append_frame(out: &mut Vec<u8>, opcode: OpCode, is_final: bool, compressed: bool, payload: &[u8]) {
+/// Appends one frame, which is a whole message.
+fn append_frame(out: &mut Vec<u8>, opcode: OpCode, compressed: bool, payload: &[u8]) {
     let header = FrameHeader {
-        is_final,
+        is_final: true,
         rsv1: compressed,
         rsv2: false,
         rsv3: false,
@@ -155,5 +152,6 @@ fn code(reason: CloseReason) -> u16 {
         | CloseReason::ReadError
         | CloseReason::WriteError => 1001,
         CloseReason::NoRespondersRequiresHeaders | CloseReason::Kicked => 1011,
+        CloseReason::TlsHandshake => 1015,
     }
 }

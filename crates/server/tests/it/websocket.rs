@@ -211,10 +211,10 @@ async fn a_browser_gets_small_frames() {
     )
     .await;
     let first = ws.frame().await;
-    assert_eq!((first.first, first.payload.len()), (0x02, 4096));
+    assert_eq!((first.first, first.payload.len()), (0x82, 4096));
     let second = ws.frame().await;
-    assert_eq!((second.first, second.payload.len()), (0x00, 4096));
-    assert_eq!(ws.frame().await.first, 0x80);
+    assert_eq!((second.first, second.payload.len()), (0x82, 4096));
+    assert_eq!(ws.frame().await.first, 0x82);
 }
 
 #[tokio::test]

@@ -69,6 +69,27 @@ fn keys_are_read_in_any_case_and_the_last_of_a_doubled_key_holds() {
 }
 
 #[test]
+fn a_connect_document_is_read_leniently() {
+    let quiet = |json: &[u8]| !Connect::from_json(json).unwrap().verbose;
+    assert!(quiet(b"{\"Verbose\":false}"));
+    assert!(quiet(b"{\"verbose\":true,\"verbose\":false}"));
+    assert!(quiet(b" {\"verbose\":false} "));
+    assert_eq!(Connect::from_json(b"null").unwrap(), Connect::default());
+    assert_eq!(
+        Connect::from_json(b"{\"name\":\"\xff\"}").unwrap().name,
+        "\u{fffd}"
+    );
+    for bad in [
+        "[]",
+        "{\"protocol\":1.0}",
+        "{\"protocol\":99999999999999999999}",
+        "{\"sig\":5}",
+    ] {
+        assert!(Connect::from_json(bad.as_bytes()).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_connect_line_is_read_back() {
     let options = Connect {
         verbose: false,
