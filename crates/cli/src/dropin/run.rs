@@ -110,6 +110,13 @@ fn open_log(options: &Options) -> Result<Arc<Log>, String> {
 
 async fn serve(flags: &Flags, options: Options, notices: &[Problem], log: &Log) -> ExitCode {
     let mut builder = Server::builder().options(options.clone());
+    if flags.config.is_some() {
+        let flags = flags.clone();
+        builder = builder.reload_from(move || match load(&flags)? {
+            Outcome::Start(loaded) => Ok(loaded.options),
+            Outcome::Checked(_) => Err("the configuration was only checked".to_owned()),
+        });
+    }
     startup::greet(builder.id(), &options);
     startup::warn(flags, &options, notices);
     let mut signals = match Signals::new() {

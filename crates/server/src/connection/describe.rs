@@ -22,8 +22,9 @@ pub(crate) struct ClientInfo {
     lang: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     ver: String,
+    /// Round trip in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rtt: Option<u64>,
+    pub(crate) rtt: Option<u64>,
     /// Name of the server, where the reader may not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
@@ -42,27 +43,40 @@ pub(crate) struct ClientInfo {
 }
 
 impl Connection {
+    /// Name, language and version out of CONNECT, whether or not the client was admitted.
+    pub(crate) fn told(&self) -> (String, String, String) {
+        if let Some(profile) = self.profile() {
+            return (
+                profile.name.clone(),
+                profile.lang.clone(),
+                profile.version.clone(),
+            );
+        }
+        self.refused().map_or_else(Default::default, |refused| {
+            (
+                refused.name.clone(),
+                refused.lang.clone(),
+                refused.version.clone(),
+            )
+        })
+    }
+
     /// What is told of the client.
     pub(crate) fn client_info(&self) -> ClientInfo {
         let profile = self.profile();
         let identity = profile.as_ref().and_then(|profile| profile.identity.as_ref());
         let global = self.server.accounts.global();
         let account = profile.as_ref().map_or(&global, |profile| &profile.account);
-        let said = |pick: fn(&super::Profile) -> &String| {
-            profile
-                .as_ref()
-                .map(|profile| pick(profile).clone())
-                .unwrap_or_default()
-        };
+        let (name, lang, ver) = self.told();
         ClientInfo {
             start: rfc3339(self.started),
             host: self.shown_ip.clone(),
             id: self.id,
             acc: account.name.to_string(),
             user: self.authorized_user(profile.as_deref()),
-            name: said(|profile| &profile.name),
-            lang: said(|profile| &profile.lang),
-            ver: said(|profile| &profile.version),
+            name,
+            lang,
+            ver,
             rtt: self
                 .rtt()
                 .map(|rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),

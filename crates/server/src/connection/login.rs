@@ -34,6 +34,7 @@ impl Session {
         if self.negotiated.connected {
             connection.forget_all();
         }
+        connection.estimate_rtt();
         let outcome = self.authenticate(&connect).await;
         let mut turn = self.begin(&connection);
         match outcome {

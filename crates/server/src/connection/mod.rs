@@ -66,6 +66,19 @@ pub(crate) struct Profile {
     pub(crate) version: String,
 }
 
+/// What a client told of itself whose credentials were refused.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// The name it gave.
+    pub(crate) user: String,
+    /// Name, language and version out of CONNECT.
+    pub(crate) name: String,
+    /// Client language.
+    pub(crate) lang: String,
+    /// Client version.
+    pub(crate) version: String,
+}
+
 /// Something the server asks of a connection's task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Control {
@@ -125,7 +138,7 @@ pub(crate) struct Connection {
     active_ms: AtomicU64,
     /// TLS facts, if any.
     pub(crate) tls: Option<TlsFacts>,
-    refused_user: OnceLock<String>,
+    refused: OnceLock<Refused>,
 }
 
 /// What became of a pushed message.
@@ -174,7 +187,7 @@ impl Connection {
             rtt_ns: AtomicU64::new(0),
             active_ms: AtomicU64::new(0),
             tls: new.tls,
-            refused_user: OnceLock::new(),
+            refused: OnceLock::new(),
         }
     }
 
@@ -222,16 +235,24 @@ impl Connection {
         self.profile.store(Some(Arc::new(profile)));
     }
 
-    /// Notes the name of a client whose credentials were refused.
-    pub(crate) fn refuse(&self, user: &str) {
-        let _ = self.refused_user.set(user.to_owned());
+    /// Notes what a client told of itself whose credentials were refused.
+    pub(crate) fn refuse(&self, refused: Refused) {
+        let _ = self.refused.set(refused);
+    }
+
+    /// What a client told of itself whose credentials were refused.
+    pub(crate) fn refused(&self) -> Option<&Refused> {
+        self.refused.get()
     }
 
     /// The user as monitoring shows it: whom the client was taken for, or whom it pretended to be.
     pub(crate) fn authorized_user(&self, profile: Option<&Profile>) -> String {
         match profile.and_then(|profile| profile.identity.as_ref()) {
             Some(identity) => identity.user.clone(),
-            None => self.refused_user.get().cloned().unwrap_or_default(),
+            None => self
+                .refused()
+                .map(|refused| refused.user.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -451,6 +472,13 @@ impl Connection {
         match self.rtt_ns.load(Ordering::Relaxed) {
             0 => None,
             ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    /// Takes the time until CONNECT for a round trip, until one is measured.
+    fn estimate_rtt(&self) {
+        if self.rtt().is_none() {
+            self.set_rtt(self.uptime());
         }
     }
 

@@ -289,7 +289,8 @@ fn select(shared: &Shared, options: &ConnzOptions) -> (usize, Vec<Entry>) {
     }
     let total = all.len();
     if options.cid > 0 {
-        return (total, one(shared, options.cid).into_iter().collect());
+        all.retain(|entry| entry.connection.id == options.cid);
+        return (total, all);
     }
     if !options.user.is_empty() {
         all.retain(|entry| entry.user() == options.user);
@@ -303,18 +304,6 @@ fn select(shared: &Shared, options: &ConnzOptions) -> (usize, Vec<Entry>) {
     (total, all)
 }
 
-/// One connection by its number, whatever its state.
-fn one(shared: &Shared, cid: u64) -> Option<Entry> {
-    if let Some(connection) = shared.registry.get(cid) {
-        return Some(Entry::open(connection));
-    }
-    let closed = shared.registry.closed();
-    closed
-        .into_iter()
-        .find(|closed| closed.connection.id == cid)
-        .map(Entry::closed)
-}
-
 fn describe(entry: &Entry, options: &ConnzOptions) -> Conn {
     let connection = &entry.connection;
     let profile = entry.profile.as_ref();
@@ -322,6 +311,7 @@ fn describe(entry: &Entry, options: &ConnzOptions) -> Conn {
         .and_then(|profile| profile.identity.as_ref())
         .filter(|_| options.authorization);
     let tls = connection.tls.as_ref();
+    let (name, lang, version) = connection.told();
     let (in_msgs, in_bytes) = connection.received.get();
     let (out_msgs, out_bytes) = connection.outbound.counts();
     let account = profile
@@ -347,9 +337,9 @@ fn describe(entry: &Entry, options: &ConnzOptions) -> Conn {
         out_bytes,
         stalls: connection.stalls.load(std::sync::atomic::Ordering::Relaxed),
         subscriptions: entry.subscriptions,
-        name: profile.map(|profile| profile.name.clone()).unwrap_or_default(),
-        lang: profile.map(|profile| profile.lang.clone()).unwrap_or_default(),
-        version: profile.map(|profile| profile.version.clone()).unwrap_or_default(),
+        name,
+        lang,
+        version,
         tls_version: tls.map(|tls| tls.version.clone()).unwrap_or_default(),
         tls_cipher_suite: tls.map(|tls| tls.cipher.clone()).unwrap_or_default(),
         tls_peer_certs: tls
@@ -391,10 +381,9 @@ fn list_subscriptions(entry: &Entry, options: &ConnzOptions, conn: &mut Conn) {
     }
     let subscriptions = entry.connection.subscriptions.lock();
     if options.subscriptions_detail {
-        let account = entry.profile.as_ref().map(|profile| &*profile.account);
         conn.subscriptions_list_detail = subscriptions
             .values()
-            .map(|subscription| SubDetail::of(subscription, account))
+            .map(|subscription| SubDetail::of(subscription, None))
             .collect();
     } else {
         conn.subscriptions_list = subscriptions

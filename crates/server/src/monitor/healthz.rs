@@ -79,6 +79,9 @@ pub(crate) fn healthz(shared: &Shared, options: &HealthzOptions) -> Healthz {
         ))
     } else if shared.stop.is_cancelled() {
         Some((503, "unavailable", "CONNECTION", "server is shutting down"))
+    } else if shared.options().listen.is_some() && shared.stop_accepting.is_cancelled() {
+        let why = "failed to be ready for connections after 1ms: server";
+        Some((500, "error", "CONNECTION", why))
     } else {
         None
     };

@@ -219,7 +219,12 @@ fn page(shared: &Arc<Shared>, path: &str, params: &Params) -> Response<Full<Byte
                 "No stacks: this server does not run on goroutines.\n".to_owned(),
             ))
         }
-        "/debug/vars" => Ok(json(pretty(&Variables::now(shared)))),
+        "/debug/vars" => {
+            let mut response = Response::new(Full::from(pretty(&Variables::now(shared))));
+            let kind = HeaderValue::from_static("application/json; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            return response;
+        }
         _ => return not_found(),
     };
     built.unwrap_or_else(|Refused(why)| text(StatusCode::BAD_REQUEST, why))

@@ -143,5 +143,8 @@ impl Subsz {
             });
         }
         self.total = list.len();
+        if !options.subscriptions {
+            list.clear();
+        }
     }
 }

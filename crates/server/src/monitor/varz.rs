@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::format::{age, float, is_zero, nanos, rfc3339};
 use super::process;
-use crate::options::{Options, TlsOptions, WebSocketOptions};
+use crate::options::{ListenAddress, Options, TlsOptions, WebSocketOptions};
 use crate::server::{PROTOCOL_VERSION, RUNTIME, Shared};
 
 /// The document.
@@ -32,9 +33,9 @@ pub(crate) struct Varz {
     ping_interval: u64,
     ping_max: u32,
     http_host: String,
-    http_port: u16,
+    http_port: i64,
     http_base_path: String,
-    https_port: u16,
+    https_port: i64,
     #[serde(serialize_with = "float")]
     auth_timeout: f64,
     max_control_line: usize,
@@ -87,7 +88,7 @@ pub(crate) struct Varz {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     trusted_operators_jwt: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    trusted_operators_claim: Vec<serde_json::Value>,
+    trusted_operators_claim: Vec<OperatorClaims>,
     #[serde(skip_serializing_if = "String::is_empty")]
     system_account: String,
     slow_consumer_stats: Kinds,
@@ -198,9 +199,9 @@ pub(crate) fn varz(shared: &Shared) -> Varz {
             .or(options.listen.as_ref())
             .map(|listen| listen.host.clone())
             .unwrap_or_default(),
-        http_port: addresses.monitoring.map_or(0, |address| address.port()),
+        http_port: configured_port(monitoring.http.as_ref()),
         http_base_path: monitoring.base_path.clone(),
-        https_port: addresses.monitoring_tls.map_or(0, |address| address.port()),
+        https_port: configured_port(monitoring.https.as_ref()),
         auth_timeout: shared
             .auth_timeout(crate::options::ConnectionType::Standard)
             .as_secs_f64(),
@@ -273,6 +274,11 @@ pub(crate) fn varz(shared: &Shared) -> Varz {
 /// Shown where TLS is not configured.
 const TLS_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The port as configured: -1 for a free one, 0 for no listener.
+fn configured_port(listen: Option<&ListenAddress>) -> i64 {
+    listen.map_or(0, |listen| listen.port.map_or(-1, i64::from))
+}
+
 fn describe_websocket(websocket: &WebSocketOptions, port: u16) -> WebSocket {
     let tls = websocket.tls.as_ref();
     WebSocket {
@@ -308,8 +314,30 @@ fn operators(options: &Options) -> &[String] {
     options.auth.jwt.as_ref().map_or(&[], |jwt| &jwt.operators)
 }
 
-/// The claims inside a JWT, for show.
-fn claims(jwt: &str) -> Option<serde_json::Value> {
+/// The claims inside an operator's JWT, for show.
+#[derive(Debug, Serialize, Deserialize)]
+struct OperatorClaims {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aud: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iat: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iss: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nbf: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nats: Option<Value>,
+}
+
+fn claims(jwt: &str) -> Option<OperatorClaims> {
     let body = jwt.split('.').nth(1)?;
     let json = data_encoding::BASE64URL_NOPAD.decode(body.as_bytes()).ok()?;
     serde_json::from_slice(&json).ok()

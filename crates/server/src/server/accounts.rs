@@ -168,7 +168,9 @@ fn system_name(options: &Options, authenticator: &Authenticator) -> Option<Strin
         .system_account
         .as_deref()
         .or_else(|| authenticator.claimed_system_account());
-    Some(chosen.unwrap_or(SYSTEM_ACCOUNT).to_owned())
+    // Claims that name no system account leave the server without one.
+    let fallback = (!authenticator.is_operator_mode()).then_some(SYSTEM_ACCOUNT);
+    chosen.or(fallback).map(str::to_owned)
 }
 
 /// The mappings in the form that published subjects are looked up in; `None` when there are none.

@@ -43,7 +43,7 @@ pub(crate) use stats::Stats;
 
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
-use crate::connection::{CloseReason, Connection, Profile};
+use crate::connection::{CloseReason, Connection, Profile, Refused};
 use crate::monitor;
 use crate::options::{ConnectionType, Options};
 use crate::system::{System, events};
@@ -319,7 +319,12 @@ impl Shared {
         failure: &AuthFailure,
     ) {
         let credentials = Credentials::from(connect);
-        connection.refuse(credentials.shown_user());
+        connection.refuse(Refused {
+            user: credentials.shown_user().to_owned(),
+            name: connect.name.clone(),
+            lang: connect.lang.clone(),
+            version: connect.version.clone(),
+        });
         events::authentication_failed(self, connection);
         tracing::error!(
             client = %connection.log_name(),

@@ -132,6 +132,7 @@ impl AccountDocument {
             }),
             Self::Subsz => with(payload, |mut options: SubszOptions| {
                 account.clone_into(&mut options.account);
+                options.subscriptions = true;
                 Answer::built(subsz(shared, &options))
             }),
             Self::Leafz => Answer::data(&leafz(shared)),

@@ -87,9 +87,11 @@ pub(crate) fn connected(shared: &Shared, connection: &Connection) {
         shared,
         &format!("$SYS.ACCOUNT.{}.CONNECT", profile.account.name),
         || {
+            let mut client = connection.client_info();
+            client.rtt = None;
             compact(&Connected {
                 head: Head::now(shared, CONNECT),
-                client: connection.client_info(),
+                client,
             })
         },
     );

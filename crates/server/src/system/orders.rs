@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::reply::{Answer, Asker};
-use crate::connection::{CloseReason, Connection, Control};
+use super::requests::read;
+use crate::connection::{CloseReason, Control};
 use crate::server::Shared;
 
 /// What can be ordered.
@@ -52,14 +53,15 @@ impl Order {
     }
 
     fn to_client(self, shared: &Shared, payload: &[u8]) -> Answer {
-        let connection = match Client::find(shared, payload) {
-            Ok(connection) => connection,
+        let client: Client = match read(payload) {
+            Ok(client) => client,
             Err(answer) => return answer,
         };
-        if self == Self::Kick {
-            connection.close(CloseReason::Kicked);
-        } else {
-            connection.control(Control::LameDuck);
+        match (self, shared.registry.get(client.cid)) {
+            (Self::Kick, Some(connection)) => connection.close(CloseReason::Kicked),
+            (_, Some(connection)) => connection.control(Control::LameDuck),
+            (Self::Kick, None) => return Answer::Failed("no such client or leafnode id".to_owned()),
+            (_, None) => return Answer::Failed("no such client id".to_owned()),
         }
         Answer::Done
     }
@@ -69,16 +71,6 @@ impl Order {
 #[serde(default)]
 struct Client {
     cid: u64,
-}
-
-impl Client {
-    fn find(shared: &Shared, payload: &[u8]) -> Result<Arc<Connection>, Answer> {
-        let client: Self = super::requests::read(payload)?;
-        shared
-            .registry
-            .get(client.cid)
-            .ok_or_else(|| Answer::Failed("no such client or leafnode id".to_owned()))
-    }
 }
 
 fn reload(shared: &Arc<Shared>) -> Answer {

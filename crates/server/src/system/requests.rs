@@ -47,11 +47,12 @@ pub(super) fn attach(shared: &Arc<Shared>, account: &Arc<Account>, system: bool)
         "$SYS.REQ.ACCOUNT.*.*".to_owned(),
         "$SYS.DEBUG.SUBSCRIBERS".to_owned(),
     ];
-    for pattern in own.chain(everything.into_iter().filter(|_| system)) {
+    let patterns = own.chain(everything.into_iter().filter(|_| system));
+    for (pattern, sid) in patterns.zip(1_u32..) {
         account.subscribe(Arc::new(Subscription::new(
             Bytes::from(pattern),
             None,
-            Bytes::new(),
+            Bytes::from(sid.to_string()),
             0,
             account,
             Sink::Service(service.clone()),

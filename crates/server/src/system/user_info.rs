@@ -11,10 +11,10 @@ use crate::options::{PermissionList, PermissionsOptions};
 #[derive(Debug, Serialize)]
 pub(super) struct UserInfo {
     user: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user_name: Option<String>,
     account: String,
     account_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<Permissions>,
     #[serde(skip_serializing_if = "Option::is_none")]

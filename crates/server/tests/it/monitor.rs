@@ -145,10 +145,10 @@ async fn connz_shows_open_and_closed_connections() {
     second.send(b"SUB c 1\r\nPING\r\n").await;
     assert_eq!(second.line().await, "PONG");
     let (_, body) = get(address, "/connz").await;
-    let expected = "cid kind type ip port start last_activity uptime idle pending_bytes in_msgs out_msgs in_bytes \
+    let expected = "cid kind type ip port start last_activity rtt uptime idle pending_bytes in_msgs out_msgs in_bytes \
         out_bytes subscriptions name lang version";
     assert_eq!(
-        fields(&body, 3)[..18],
+        fields(&body, 3)[..19],
         expected.split_whitespace().collect::<Vec<_>>()[..]
     );
     let open = json(address, "/connz?subs=1").await;
@@ -175,7 +175,7 @@ async fn connz_shows_open_and_closed_connections() {
     assert!(closed["connections"][0]["stop"].is_string());
     assert_eq!(cids(&json(address, "/connz?state=all").await), ids);
     assert_eq!(
-        cids(&json(address, &format!("/connz?cid={}", ids[1])).await),
+        cids(&json(address, &format!("/connz?state=closed&cid={}", ids[1])).await),
         [ids[1]]
     );
     let detail = json(address, "/connz?subs=detail").await;
