@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
 
 /// The options of a `CONNECT` line, with the defaults that hold when a key is absent.
 ///
@@ -98,13 +97,7 @@ impl Connect {
     /// When the text is not one JSON object or a value has the wrong type. A server closes the connection silently.
     pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
         let text = String::from_utf8_lossy(json);
-        let fields: Option<Map<String, Value>> = serde_json::from_str(&text)?;
-        let fields = fields.unwrap_or_default().into_iter();
-        serde_json::from_value(
-            fields
-                .map(|(key, value)| (key.to_ascii_lowercase(), value))
-                .collect(),
-        )
+        serde_json::from_str(&text).map(Option::unwrap_or_default)
     }
 }
 
