@@ -1,4 +1,4 @@
-//! TLS on the client listener: every order of handshake and INFO, and client certificates.
+//! TLS on the client listener: every order of handshake and INFO, and client certificates. TLS on the monitoring listener.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use windjet_server::options::{HandshakeFirst, TlsOptions};
+use windjet_server::options::{HandshakeFirst, ListenAddress, TlsOptions};
 use windjet_server::{Server, StartError, TlsError};
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -224,4 +224,43 @@ async fn files_that_are_not_there_are_start_errors() {
         .await
         .unwrap_err();
     assert!(matches!(error, StartError::Tls(TlsError::NoCertificate)));
+}
+
+#[tokio::test]
+async fn monitoring_over_tls_asks_for_no_client_certificate_and_tells_of_those_of_clients() {
+    let pki = Pki::new();
+    let mut tls = pki.options();
+    tls.verify = true;
+    tls.ca_file = Some(pki.path("ca.pem"));
+    let server = Server::builder()
+        .listen_loopback()
+        .tls(tls)
+        .configure(|options| options.monitoring.https = Some(ListenAddress::loopback()))
+        .start()
+        .await
+        .unwrap();
+    let mut socket = TcpStream::connect(server.client_addr().unwrap()).await.unwrap();
+    assert!(line(&mut socket).await.unwrap().contains("\"tls_verify\":true"));
+    let mut client = pki.connector(true).connect(localhost(), socket).await.unwrap();
+    greet(&mut client).await;
+    let socket = TcpStream::connect(server.monitoring_addr().unwrap())
+        .await
+        .unwrap();
+    let mut page = pki.connector(false).connect(localhost(), socket).await.unwrap();
+    page.write_all(b"GET /connz?auth=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    timeout(DEADLINE, page.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for expected in [
+        "\"tls_version\": \"1.3\"",
+        "\"tls_peer_certs\": [",
+        "\"spki_sha256\": \"",
+    ] {
+        assert!(answer.contains(expected), "{answer}");
+    }
 }
