@@ -76,8 +76,13 @@ impl Authenticator {
         self.door(connection_type).required
     }
 
+    /// Whether a `no_auth_user` is configured. The first INFO then leaves `auth_required` out.
+    pub fn has_no_auth_user(&self, connection_type: ConnectionType) -> bool {
+        self.door(connection_type).no_auth_user.is_some()
+    }
+
     /// Whether a client without credentials is admitted where authentication is required: it is taken for the
-    /// `no_auth_user`. The first INFO then leaves `auth_required` out.
+    /// `no_auth_user`, or enters the global account because only the system account has users.
     pub fn admits_without_credentials(&self, connection_type: ConnectionType) -> bool {
         self.anonymous || self.door(connection_type).no_auth_user.is_some()
     }

@@ -28,7 +28,7 @@ impl Shared {
     /// INFO for a client that was just accepted.
     pub(crate) fn first_info(&self, peer: &Peer, nonce: Option<&str>) -> ServerInfo {
         let kind = peer.kind;
-        let hides_auth = kind == ConnectionType::Standard && self.has_no_auth_user(kind);
+        let hides_auth = kind == ConnectionType::Standard && self.authenticator().has_no_auth_user(kind);
         ServerInfo {
             nonce: nonce.unwrap_or_default().to_owned(),
             auth_required: self.auth_required(kind) && !hides_auth,
