@@ -137,8 +137,8 @@ impl Journal {
         })
     }
 
-    /// Writes a frame. After an error nothing is known about it and nothing more may be written.
-    pub(crate) fn write(&mut self, frame: Vec<u8>, count: u32) -> io::Result<()> {
+    /// Writes a frame and answers its length. After an error nothing is known about it and nothing more may be written.
+    pub(crate) fn write(&mut self, frame: Vec<u8>, count: u32) -> io::Result<u64> {
         self.frame = frame;
         let len = self.frame.len() - HEAD;
         let number = self.next_frame;
@@ -164,7 +164,7 @@ impl Journal {
         file.last_frame = number;
         self.next_frame += 1;
         self.told = self.synced;
-        Ok(())
+        Ok(self.frame.len() as u64)
     }
 
     /// The newest frame written.

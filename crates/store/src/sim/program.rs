@@ -301,7 +301,8 @@ impl Run {
             }
         }
         for (id, seq) in life.asserted.iter().filter(|_| !weak) {
-            if state.ids.get(id).map(|(s, _)| s) != Some(seq) {
+            // After its window the id may have been used again.
+            if state.ids.get(id).is_none_or(|(s, _)| s < seq) {
                 return Err(format!(
                     "{}: a duplicate of {seq} was answered and the original is gone",
                     life.name

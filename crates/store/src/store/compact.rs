@@ -28,6 +28,8 @@ pub(crate) struct Compaction {
     at: u64,
     /// How many idle steps in a row found nothing.
     quiet: usize,
+    /// How much had been written to the journal when a whole round found nothing; until more is, there is nothing to find.
+    rested_at: Option<u64>,
     job: Option<Job>,
 }
 
@@ -50,6 +52,7 @@ impl Compaction {
             }
         }
         self.quiet = 0;
+        self.rested_at = None;
     }
 }
 
@@ -83,8 +86,16 @@ impl Keeper {
         if self.compaction.job.is_some() {
             return self.compact_work(core);
         }
-        if self.segments.is_empty() || self.compaction.quiet > self.segments.len() {
+        let written = core
+            .counters
+            .journal_bytes
+            .load(std::sync::atomic::Ordering::Relaxed);
+        if self.segments.is_empty() || self.compaction.rested_at == Some(written) {
+            return Ok(Step::Idle);
+        }
+        if self.compaction.quiet > self.segments.len() {
             self.compaction.quiet = 0;
+            self.compaction.rested_at = Some(written);
             return Ok(Step::Idle);
         }
         self.compaction.quiet += 1;
@@ -253,6 +264,9 @@ impl Keeper {
         // one lock, so that no live message is without a place.
         replace(core, &old, finished.as_ref());
         if let Some(f) = finished {
+            core.counters
+                .segment_bytes
+                .fetch_add(f.segment.len, std::sync::atomic::Ordering::Relaxed);
             self.segments.insert(f.segment.id, f.segment);
         }
         Ok(true)

@@ -350,6 +350,9 @@ impl Keeper {
             return Err(e);
         }
         for f in job.finished.drain(..) {
+            core.counters
+                .segment_bytes
+                .fetch_add(f.segment.len, Ordering::Relaxed);
             self.segments.insert(f.segment.id, f.segment.clone());
             attach(core, &f);
         }

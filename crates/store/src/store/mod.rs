@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -62,10 +63,21 @@ pub(crate) struct Core {
     /// Bytes in the tails of file streams.
     pub(crate) tail: AtomicU64,
     pub(crate) journal_used: AtomicU64,
+    pub(crate) counters: Counters,
     failed: AtomicBool,
     pub(crate) disk_full: AtomicBool,
     waiting: Mutex<Vec<Arc<StreamShared>>>,
     _lock: Box<dyn DiskLock>,
+}
+
+/// What was done since the opening.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) syncs: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
+    pub(crate) segment_bytes: AtomicU64,
+    /// The longest journal sync, in nanoseconds.
+    pub(crate) sync_max_ns: AtomicU64,
 }
 
 /// Streams with something submitted that the pump has not seen.
@@ -223,6 +235,10 @@ impl Store {
             staged_bytes: self.core.staged.load(Ordering::Relaxed),
             tail_bytes: self.core.tail.load(Ordering::Relaxed),
             journal_used_bytes: self.core.journal_used.load(Ordering::Relaxed),
+            syncs: self.core.counters.syncs.load(Ordering::Relaxed),
+            journal_written_bytes: self.core.counters.journal_bytes.load(Ordering::Relaxed),
+            segment_written_bytes: self.core.counters.segment_bytes.load(Ordering::Relaxed),
+            sync_max: Duration::from_nanos(self.core.counters.sync_max_ns.load(Ordering::Relaxed)),
         }
     }
 
@@ -237,7 +253,7 @@ impl Store {
     }
 }
 
-/// Fill levels of a store, in bytes.
+/// Fill levels of a store, and what it did since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -247,6 +263,14 @@ pub struct Metrics {
     pub tail_bytes: u64,
     /// Occupied by frames that cannot be overwritten yet.
     pub journal_used_bytes: u64,
+    /// Syncs of the journal.
+    pub syncs: u64,
+    /// Written to the journal, frames with their padding.
+    pub journal_written_bytes: u64,
+    /// Written to segments, compaction included.
+    pub segment_written_bytes: u64,
+    /// The longest sync of the journal.
+    pub sync_max: Duration,
 }
 
 impl Core {

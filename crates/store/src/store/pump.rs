@@ -243,7 +243,8 @@ impl Pump {
                 break;
             }
         }
-        self.journal.write(frame, count)?;
+        let written = self.journal.write(frame, count)?;
+        core.counters.journal_bytes.fetch_add(written, Ordering::Relaxed);
         self.unsynced = true;
         core.journal_used
             .store(self.journal.size() - self.journal.room(), Ordering::Relaxed);
@@ -283,7 +284,14 @@ impl Pump {
         if !self.unsynced {
             return Ok(Step::Idle);
         }
+        let begun = core.clock.monotonic();
         self.journal.sync()?;
+        let took = core.clock.monotonic().saturating_sub(begun);
+        core.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        core.counters.sync_max_ns.fetch_max(
+            u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         self.unsynced = false;
         self.sync_due = None;
         for (stream, done) in std::mem::take(&mut self.in_flight) {

@@ -451,6 +451,7 @@ pub(crate) fn open(
         staged: AtomicU64::new(0),
         tail: AtomicU64::new(loaded.tail),
         journal_used: AtomicU64::new(used),
+        counters: super::Counters::default(),
         failed: AtomicBool::new(false),
         disk_full: AtomicBool::new(false),
         waiting: Mutex::new(Vec::new()),

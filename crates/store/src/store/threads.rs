@@ -17,7 +17,10 @@ use super::pump::Step;
 const IDLE: Duration = Duration::from_millis(100);
 
 /// How long the materialiser waits when it had nothing to do.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// How long it waits for an owner to apply what it is about to move.
+const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Frames written before a sync at most, when the disk syncs them fast enough.
 const BURST_MAX: usize = 8;
@@ -124,7 +127,8 @@ fn materialise(core: &Core, stop: &AtomicBool) {
         let force = core.tail.load(Ordering::Relaxed) > core.options.tail_max / 2;
         match core.materialise_step(force) {
             Ok(Step::Worked) => {}
-            Ok(Step::Idle | Step::Blocked) | Err(_) => std::thread::park_timeout(PAUSE),
+            Ok(Step::Blocked) => std::thread::park_timeout(SHORT_PAUSE),
+            Ok(Step::Idle) | Err(_) => std::thread::park_timeout(PAUSE),
         }
     }
 }
