@@ -30,7 +30,7 @@ pub(crate) struct StreamEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentEntry {
     pub(crate) len: u64,
-    /// Segments of higher rank have higher sequences of every stream.
+    /// In order of rank, then of number, segments have ascending sequences of every stream.
     pub(crate) rank: u64,
     /// Incarnation, first and last sequence of each part.
     pub(crate) parts: Vec<(u64, u64, u64)>,

@@ -44,7 +44,7 @@ const BLOCK_MAGIC: u32 = 0x4B42_4A57;
 pub(crate) struct Segment {
     pub(crate) id: u64,
     pub(crate) len: u64,
-    /// Segments of higher rank have higher sequences of every stream.
+    /// In order of rank, then of number, segments have ascending sequences of every stream.
     pub(crate) rank: u64,
 }
 

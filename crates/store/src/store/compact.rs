@@ -1,8 +1,8 @@
 //! Compaction: segments without live records go, segments with few are written anew.
 //!
 //! Looks at one segment per idle step, in turn. A segment with no live record is taken out of the manifest. One whose live
-//! records are fewer than half is rewritten with those only, together with neighbours in rank while they fit: ranks
-//! order the sequences of every stream, so the parts of neighbours join without overlapping others. Written in paced
+//! records are fewer than half is rewritten with those only, together with neighbours in rank while they fit: rank and
+//! number order the sequences of every stream, so the parts of neighbours join without overlapping others. Written in paced
 //! steps like any segment, and replaced in one batch of the manifest.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -157,7 +157,10 @@ impl Keeper {
         for neighbour in by_rank.iter().skip(start + 1) {
             let (total, live) = self.liveness_of(core, neighbour.id);
             bytes += neighbour.len;
-            if victims.len() >= JOIN_MAX || bytes > core.options.segment_max || live * 2 >= total {
+            // The joined segment takes the lowest rank and the highest number, so nothing of that rank may stay behind it.
+            let tied = neighbour.rank == segment.rank;
+            let enough = victims.len() >= JOIN_MAX || bytes > core.options.segment_max || live * 2 >= total;
+            if enough && !tied {
                 break;
             }
             victims.push(neighbour.clone());
@@ -240,7 +243,7 @@ impl Keeper {
             }
         }
         if let Some(writer) = job.writer.take() {
-            let rank = job.victims.iter().map(|v| v.rank).max().unwrap_or(0);
+            let rank = job.victims.iter().map(|v| v.rank).min().unwrap_or(0);
             job.finished = Some(end_segment(writer, rank)?);
             return Ok(false);
         }

@@ -102,6 +102,9 @@ impl Keeper {
     }
 
     fn try_step(&mut self, core: &Core, force: bool) -> io::Result<Step> {
+        if core.has_failed() {
+            return Ok(Step::Idle);
+        }
         if self.broken {
             self.manifest.rewrite(&*core.disk)?;
             self.broken = false;
@@ -155,7 +158,16 @@ impl Keeper {
     }
 
     /// Appends to the manifest; after a failure it is begun anew before it is used again.
-    pub(crate) fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+    ///
+    /// The journal is synced first: what a weak stream committed may only be written, and neither the state of a stream nor
+    /// the choice of what compaction left out may run ahead of what is synced.
+    pub(crate) fn append(&mut self, core: &Core, entries: Vec<Entry>) -> io::Result<()> {
+        if !core.options.fault(Fault::SegmentBeforeJournal) {
+            core.sync_step()?;
+        }
+        if core.has_failed() {
+            return Err(io::Error::other("the journal failed"));
+        }
         let result = self.manifest.append(entries);
         self.broken |= result.is_err();
         result
@@ -339,13 +351,7 @@ impl Keeper {
                 }
             })
             .collect();
-        // What a weak stream committed may be written only; the manifest never runs ahead of what is synced.
-        let synced = if core.options.fault(Fault::SegmentBeforeJournal) {
-            Ok(Step::Idle)
-        } else {
-            core.sync_step()
-        };
-        if let Err(e) = synced.and_then(|_| self.append(entries)) {
+        if let Err(e) = self.append(core, entries) {
             dirty.put_back();
             return Err(e);
         }
@@ -445,7 +451,7 @@ impl Keeper {
             core.disk.sync_dir()?;
         }
         entries.extend(dead.iter().map(|s| Entry::SegmentGone(s.id)));
-        self.append(entries)?;
+        self.append(core, entries)?;
         for segment in &dead {
             self.segments.remove(&segment.id);
         }
@@ -543,8 +549,7 @@ impl Keeper {
             id: core.disk.boot_id(),
             clean: true,
         });
-        core.sync_step()?;
-        self.append(entries)
+        self.append(core, entries)
     }
 }
 
