@@ -159,3 +159,41 @@ fn a_memory_stream_commits_at_once_gives_memory_back_and_is_gone_after_a_restart
     let (store, _) = open(dir.path()).unwrap();
     assert!(store.reader("M").is_none());
 }
+
+#[test]
+fn an_interval_stream_commits_when_written_and_is_synced_soon_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = open(dir.path()).unwrap();
+    store.start().unwrap();
+    let options = StreamOptions {
+        name: "I".into(),
+        durability: windjet_store::Durability::Interval(Duration::from_millis(20)),
+        ..StreamOptions::default()
+    };
+    let mut w = store.create_stream(options).unwrap();
+    let bell = bell(&w);
+    let t = w
+        .stage(Op::Append(Append {
+            subject: b"i",
+            payload: b"p",
+            ..Append::default()
+        }))
+        .unwrap();
+    w.submit();
+    wait(&mut w, &bell, t.op);
+    let before = store.metrics().syncs;
+    let t = w
+        .stage(Op::Append(Append {
+            subject: b"i",
+            payload: b"q",
+            ..Append::default()
+        }))
+        .unwrap();
+    w.submit();
+    wait(&mut w, &bell, t.op);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while store.metrics().syncs == before {
+        assert!(std::time::Instant::now() < deadline, "never synced");
+        std::thread::yield_now();
+    }
+}

@@ -438,6 +438,10 @@ impl Core {
         {
             registry.by_name.remove(&stream.name);
         }
+        if stream.storage == Storage::Memory {
+            // No manifest has to hear of its end first.
+            registry.all.remove(&stream.incarnation);
+        }
     }
 
     pub(crate) fn write_step(&self) -> io::Result<Step> {

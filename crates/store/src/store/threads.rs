@@ -104,13 +104,19 @@ fn journal(core: &Core) {
         if wrote && !blocked {
             continue;
         }
+        let sync_due = core.pump.lock().sync_due;
+        let until_sync = sync_due.map_or(IDLE, |due| due.saturating_sub(core.clock.monotonic()));
         let mut list = core.list.lock();
         if list.stop {
             return;
         }
         if list.streams.is_empty() || blocked {
             list.sleeping = true;
-            let due = if blocked { Duration::from_millis(1) } else { IDLE };
+            let due = if blocked {
+                Duration::from_millis(1)
+            } else {
+                IDLE.min(until_sync)
+            };
             let timed_out = core.wakeup.wait_for(&mut list, due).timed_out();
             list.sleeping = false;
             drop(list);
