@@ -19,6 +19,15 @@ pub(crate) fn open(path: &std::path::Path, error: &io::Error) -> String {
     format!("open {}: {}", path.display(), reason(error))
 }
 
+/// `listen tcp ADDRESS: bind: REASON`, or that the name in the address is unknown.
+pub(crate) fn listen(address: &str, error: &io::Error) -> String {
+    if error.raw_os_error().is_some() {
+        return format!("listen tcp {address}: bind: {}", reason(error));
+    }
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    format!("listen tcp: lookup {host}: no such host")
+}
+
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
@@ -29,6 +38,16 @@ mod tests {
         assert_eq!(
             open("/nope/x".as_ref(), &missing),
             "open /nope/x: no such file or directory"
+        );
+        let used = io::Error::from_raw_os_error(nix::errno::Errno::EADDRINUSE as i32);
+        assert_eq!(
+            listen("127.0.0.1:1", &used),
+            "listen tcp 127.0.0.1:1: bind: address already in use"
+        );
+        let unknown = io::Error::other("failed to lookup address information");
+        assert_eq!(
+            listen("a.invalid:1", &unknown),
+            "listen tcp: lookup a.invalid: no such host"
         );
         let other = io::Error::other("Odd");
         assert_eq!(reason(&other), "odd");

@@ -284,7 +284,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 fn explain(error: windjet_server::StartError) -> anyhow::Error {
     match error {
-        windjet_server::StartError::Listen { address, source } => {
+        windjet_server::StartError::Listen { address, source, .. } => {
             let advice = if source.kind() == io::ErrorKind::AddrInUse {
                 ". Another server has that port; choose one with --port, or 0 for any"
             } else {

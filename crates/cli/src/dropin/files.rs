@@ -75,13 +75,18 @@ impl Files {
         Ok(())
     }
 
+    /// Path of the ports file.
+    pub(super) fn ports_path(folder: &Path, program: &str) -> PathBuf {
+        folder.join(format!("{program}_{}.ports", std::process::id()))
+    }
+
     /// Writes the ports file into `folder`. It appears whole or not at all.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub(super) fn write_ports(&mut self, folder: &Path, program: &str, ports: &Ports) -> io::Result<()> {
-        let path = folder.join(format!("{program}_{}.ports", std::process::id()));
+        let path = Self::ports_path(folder, program);
         let draft = path.with_extension("ports.tmp");
         let written =
             std::fs::write(&draft, serde_json::to_vec(ports)?).and_then(|()| std::fs::rename(&draft, &path));

@@ -57,7 +57,7 @@ fn act(flags: &Flags, rest: &[String]) -> Result<ExitCode, String> {
         _ if flags.help == Some(true) => {}
         _ if flags.help_tls == Some(true) => {}
         None | Some("version" | "help") => {}
-        Some(word) => return Err(format!("unrecognized command: {word:?}")),
+        Some(_) => return Err(format!("unrecognized command: {:?}", rest[0])),
     }
     if flags.version == Some(true) || word.as_deref() == Some("version") {
         print(&format!("{NAME}: v{}\n", windjet_server::PROTOCOL_VERSION));

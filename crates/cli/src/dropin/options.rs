@@ -7,23 +7,43 @@ use std::path::PathBuf;
 use windjet_server::options::{JetStreamOptions, ListenAddress, Options, TlsOptions};
 
 use super::flags::Flags;
+use crate::go_text;
 
 /// Port of clients when neither flags nor configuration name one.
 const CLIENT_PORT: u16 = 4222;
 /// Address of clients when neither flags nor configuration name one.
 const CLIENT_HOST: &str = "0.0.0.0";
 
+/// Why there is no server, and when nats-server notices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Before there is a log.
+    Plain(String),
+    /// When the log runs: it ends with this text.
+    Fatal(String),
+}
+
+impl Refusal {
+    /// The text alone.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Plain(text) | Self::Fatal(text) => text,
+        }
+    }
+}
+
 /// Applies `flags` to `options` and fills in where nats-server listens by itself.
 ///
 /// # Errors
 ///
-/// A sentence in nats-server's words.
-pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), String> {
-    apply_listeners(flags, options)?;
+/// A sentence in nats-server's words. After [`Refusal::Fatal`] the log and the name of the server are in `options`.
+pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), Refusal> {
     apply_log(flags, options);
-    apply_tls(flags, options)?;
+    apply_tls(flags, options).map_err(Refusal::Plain)?;
     if flags.routes.as_deref().is_some_and(|routes| !routes.is_empty()) {
-        return Err("routes are not supported: Windjet runs on one machine and joins no cluster".to_owned());
+        return Err(Refusal::Plain(
+            "routes are not supported: Windjet runs on one machine and joins no cluster".to_owned(),
+        ));
     }
     if let Some(name) = &flags.name {
         options.server_name = Some(name.clone());
@@ -37,13 +57,7 @@ pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), String> 
     if let Some(path) = &flags.ports_file_dir {
         options.ports_file_dir = Some(PathBuf::from(path));
     }
-    if let Some(token) = &flags.token {
-        options.auth.token = Some(token.clone());
-    }
-    if let Some(user) = &flags.user {
-        let password = flags.pass.clone().unwrap_or_default();
-        options.auth.user = Some((user.clone(), password));
-    }
+    apply_credentials(flags, options);
     match flags.jetstream {
         Some(true) => {
             options.jetstream.get_or_insert_with(JetStreamOptions::default);
@@ -57,7 +71,27 @@ pub(super) fn apply(flags: &Flags, options: &mut Options) -> Result<(), String> 
             jetstream.store_dir = Some(PathBuf::from(folder));
         }
     }
-    Ok(())
+    // Last, so that a refusal finds the log and the name in place.
+    apply_listeners(flags, options).map_err(Refusal::Fatal)
+}
+
+/// As in nats-server, users of the configuration win over a single user or token of the flags, and a token wins over
+/// a single user.
+fn apply_credentials(flags: &Flags, options: &mut Options) {
+    let has_users = !options.auth.users.is_empty()
+        || options.auth.jwt.is_some()
+        || options.accounts.values().any(|account| !account.users.is_empty());
+    if has_users {
+        return;
+    }
+    if let Some(user) = &flags.user {
+        let password = flags.pass.clone().unwrap_or_default();
+        options.auth.user = Some((user.clone(), password));
+    }
+    if let Some(token) = &flags.token {
+        options.auth.token = Some(token.clone());
+        options.auth.user = None;
+    }
 }
 
 fn apply_listeners(flags: &Flags, options: &mut Options) -> Result<(), String> {
@@ -71,14 +105,26 @@ fn apply_listeners(flags: &Flags, options: &mut Options) -> Result<(), String> {
     match flags.port {
         None => {}
         Some(0) => listen.port = Some(CLIENT_PORT),
-        Some(port) => listen.port = self::port(port, &listen.host)?,
+        Some(number) => {
+            let host = &listen.host;
+            listen.port = port(number).ok_or_else(|| {
+                format!(
+                    "Error listening on port: {host}:{number}, \"listen tcp: address {number}: invalid port\""
+                )
+            })?;
+        }
     }
     let host = listen.host.clone();
     let monitor = |number: i64| -> Result<Option<ListenAddress>, String> {
         if number == 0 {
             return Ok(None);
         }
-        let port = self::port(number, &host)?;
+        let port = self::port(number).ok_or_else(|| {
+            format!(
+                "Can't start monitoring: can't listen to the monitor port: \
+                 listen tcp: address {number}: invalid port"
+            )
+        })?;
         Ok(Some(ListenAddress {
             host: host.clone(),
             port,
@@ -93,14 +139,12 @@ fn apply_listeners(flags: &Flags, options: &mut Options) -> Result<(), String> {
     Ok(())
 }
 
-/// A port number; -1 asks for a free one.
-fn port(number: i64, host: &str) -> Result<Option<u16>, String> {
-    if number == -1 {
-        return Ok(None);
+/// A port number, itself `None` where -1 asks for a free one. `None` for a number out of range.
+fn port(number: i64) -> Option<Option<u16>> {
+    match number {
+        -1 => Some(None),
+        number => u16::try_from(number).ok().map(Some),
     }
-    u16::try_from(number).map(Some).map_err(|_| {
-        format!("Error listening on port: {host}:{number}, \"listen tcp: address {number}: invalid port\"")
-    })
 }
 
 fn apply_log(flags: &Flags, options: &mut Options) {
@@ -146,6 +190,14 @@ fn apply_tls(flags: &Flags, options: &mut Options) -> Result<(), String> {
     let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
     let certificate = given(&flags.tls_cert).ok_or("TLS Server certificate must be present and valid")?;
     let key = given(&flags.tls_key).ok_or("TLS Server private key must be present and valid")?;
+    for path in [&certificate, &key] {
+        std::fs::File::open(path).map_err(|error| {
+            format!(
+                "error parsing X509 certificate/key pair: {}",
+                go_text::open(path, &error)
+            )
+        })?;
+    }
     let mut tls = TlsOptions::default();
     tls.certificates.push((certificate, key));
     tls.ca_file = given(&flags.tls_ca_cert);
@@ -156,10 +208,12 @@ fn apply_tls(flags: &Flags, options: &mut Options) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use windjet_server::options::{UserCredential, UserOptions};
+
     use super::*;
     use crate::dropin::flags::parse;
 
-    fn options(line: &str) -> Result<Options, String> {
+    fn options(line: &str) -> Result<Options, Refusal> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let (flags, _) = parse(&words).unwrap();
         let mut options = Options::default();
@@ -185,29 +239,53 @@ mod tests {
     fn a_port_out_of_range_is_refused_as_the_listener_would() {
         assert_eq!(
             options("-a 127.0.0.1 -p 99999").unwrap_err(),
-            r#"Error listening on port: 127.0.0.1:99999, "listen tcp: address 99999: invalid port""#
+            Refusal::Fatal(
+                r#"Error listening on port: 127.0.0.1:99999, "listen tcp: address 99999: invalid port""#
+                    .to_owned()
+            )
         );
     }
 
     #[test]
     fn any_flag_of_tls_switches_it_on_and_needs_certificate_and_key() {
+        let refused = |line: &str| options(line).unwrap_err().into_text();
         assert_eq!(
-            options("--tls").unwrap_err(),
+            refused("--tls"),
             "TLS Server certificate must be present and valid"
         );
         assert_eq!(
-            options("--tlscert c.pem").unwrap_err(),
+            refused("--tlscert c.pem"),
             "TLS Server private key must be present and valid"
         );
-        let tls = options("--tlscert c.pem --tlskey k.pem --tlsverify")
+        assert_eq!(
+            refused("--tlscert /nope/c.pem --tlskey /nope/k.pem"),
+            "error parsing X509 certificate/key pair: open /nope/c.pem: no such file or directory"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("both.pem");
+        std::fs::write(&file, "").unwrap();
+        let path = file.to_str().unwrap();
+        let tls = options(&format!("--tlscert {path} --tlskey {path} --tlsverify"))
             .unwrap()
             .tls
             .unwrap();
         assert!(tls.verify);
-        assert_eq!(
-            tls.certificates,
-            [(PathBuf::from("c.pem"), PathBuf::from("k.pem"))]
-        );
+        assert_eq!(tls.certificates, [(file.clone(), file)]);
+    }
+
+    #[test]
+    fn a_token_wins_over_a_user_and_configured_users_over_both() {
+        let auth = options("--user u --pass p --auth t").unwrap().auth;
+        assert_eq!((auth.user, auth.token.as_deref()), (None, Some("t")));
+        let mut configured = Options::default();
+        configured.auth.users.push(UserOptions {
+            credential: UserCredential::Nkey("U".to_owned()),
+            permissions: None,
+            allowed_connection_types: Vec::new(),
+        });
+        let words = ["--user".to_owned(), "u".to_owned()];
+        apply(&parse(&words).unwrap().0, &mut configured).unwrap();
+        assert_eq!(configured.auth.user, None);
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use windjet_server::config::{Parsed, Problem};
+use windjet_server::config::{ConfigError, Problem};
 use windjet_server::options::Options;
-use windjet_server::{Server, StartError};
+use windjet_server::{Listener, Server, StartError};
 
 use super::files::Files;
 use super::flags::Flags;
+use super::options::Refusal;
 use super::{NAME, complain, options, startup};
 use crate::control::{Housekeeping, until_end};
 use crate::logging::{self, Log, fatal};
@@ -23,21 +24,42 @@ use crate::{config, go_text};
 /// Time for a clean shutdown. Suites allow five seconds from the signal to the end.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
 
+/// What [`Options::validate`] finds and nats-server notices only when its log runs already.
+const NOTICED_LATE: [&str; 4] = [
+    "Not allowed to enable JetStream",
+    "Error setting server INFO",
+    "can't specify both HTTP",
+    "TLS cert and key required for HTTPS",
+];
+
 /// Runs a server until it is told to end.
 ///
 /// # Errors
 ///
 /// What is wrong before there is a log; later failures are in the log, with exit code 1.
 pub(super) fn run(flags: &Flags) -> Result<ExitCode, String> {
-    let Loaded { options, notices } = match load(flags)? {
-        Outcome::Start(loaded) => *loaded,
-        Outcome::Checked(digest) => {
+    let (loaded, refusal) = match load(flags) {
+        Ok(Outcome::Start(loaded)) => {
+            let refusal = loaded.refusal.clone().or_else(|| judge(&loaded.options));
+            (*loaded, refusal)
+        }
+        Ok(Outcome::Checked(digest)) => {
             let file = flags.config.as_deref().unwrap_or_default();
             complain(&format!("{NAME}: configuration file {file} is valid ({digest})"));
             return Ok(ExitCode::SUCCESS);
         }
+        Err(refusal) => (Loaded::default(), Some(refusal)),
     };
+    if let Some(Refusal::Plain(text)) = refusal {
+        return Err(text);
+    }
+    let Loaded { options, notices, .. } = loaded;
     let log = open_log(&options)?;
+    if let Some(Refusal::Fatal(text)) = refusal {
+        startup::greet(Server::builder().id(), &options);
+        fatal!("{text}");
+        return Ok(ExitCode::FAILURE);
+    }
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -58,41 +80,69 @@ enum Outcome {
     Checked(String),
 }
 
-/// Options, and what in the configuration has no effect.
+/// Options, what in the configuration has no effect, and what in the flags cannot be.
+#[derive(Default)]
 struct Loaded {
     options: Options,
     notices: Vec<Problem>,
+    refusal: Option<Refusal>,
 }
 
-fn load(flags: &Flags) -> Result<Outcome, String> {
+fn load(flags: &Flags) -> Result<Outcome, Refusal> {
     let only_check = flags.test_config == Some(true);
     let mut loaded = match &flags.config {
         None if only_check => {
-            return Err("must specify [-c, --config] option to check configuration file syntax".to_owned());
+            return Err(Refusal::Plain(
+                "must specify [-c, --config] option to check configuration file syntax".to_owned(),
+            ));
         }
-        None => Loaded {
-            options: Options::default(),
-            notices: Vec::new(),
-        },
+        None => Loaded::default(),
         Some(file) => {
-            let Parsed {
-                options,
-                warnings,
-                notices,
-                digest,
-            } = config::load(Path::new(file)).map_err(|error| error.to_string())?;
-            let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            let parsed = config::load(Path::new(file)).map_err(|error| unusable(&error, only_check))?;
+            let warnings: Vec<String> = parsed.warnings.iter().map(ToString::to_string).collect();
             match (only_check, warnings.is_empty()) {
-                (true, true) => return Ok(Outcome::Checked(digest)),
-                (true, false) => return Err(warnings.join("\n")),
+                (true, true) => return Ok(Outcome::Checked(parsed.digest)),
+                (true, false) => return Err(Refusal::Plain(warnings.join("\n"))),
                 (false, true) => {}
                 (false, false) => complain(&warnings.join("\n")),
             }
-            Loaded { options, notices }
+            Loaded {
+                options: parsed.options,
+                notices: parsed.notices,
+                refusal: None,
+            }
         }
     };
-    options::apply(flags, &mut loaded.options)?;
+    loaded.refusal = options::apply(flags, &mut loaded.options).err();
     Ok(Outcome::Start(Box::new(loaded)))
+}
+
+/// A port out of range is found when the file is read; nats-server finds it when it listens.
+fn unusable(error: &ConfigError, only_check: bool) -> Refusal {
+    if let ConfigError::Invalid { problems, .. } = error
+        && !only_check
+        && let Some(port) = problems
+            .iter()
+            .find(|problem| problem.message.starts_with("Error listening on port"))
+    {
+        return Refusal::Fatal(port.message.clone());
+    }
+    Refusal::Plain(error.to_string())
+}
+
+/// Why a server with these options would not start.
+fn judge(options: &Options) -> Option<Refusal> {
+    let problems = options.validate().err()?.problems;
+    let (late, early): (Vec<String>, Vec<String>) = problems
+        .into_iter()
+        .partition(|problem| NOTICED_LATE.iter().any(|start| problem.starts_with(start)));
+    match (early.is_empty(), late.into_iter().next()) {
+        (false, _) => Some(Refusal::Plain(early.join("\n"))),
+        (true, Some(problem)) if problem.contains("HTTP") => {
+            Some(Refusal::Fatal(format!("Can't start monitoring: {problem}")))
+        }
+        (true, late) => late.map(Refusal::Fatal),
+    }
 }
 
 fn open_log(options: &Options) -> Result<Arc<Log>, String> {
@@ -112,7 +162,7 @@ async fn serve(flags: &Flags, options: Options, notices: &[Problem], log: &Log) 
     let mut builder = Server::builder().options(options.clone());
     if flags.config.is_some() {
         let flags = flags.clone();
-        builder = builder.reload_from(move || match load(&flags)? {
+        builder = builder.reload_from(move || match load(&flags).map_err(Refusal::into_text)? {
             Outcome::Start(loaded) => Ok(loaded.options),
             Outcome::Checked(_) => Err("the configuration was only checked".to_owned()),
         });
@@ -166,11 +216,9 @@ impl Keeper<'_> {
         };
         let ports = startup::ports(server, options);
         if let Err(error) = self.files.write_ports(folder, NAME, &ports) {
-            tracing::error!(
-                "Error writing ports file in {}: {}",
-                folder.display(),
-                go_text::reason(&error)
-            );
+            let path = Files::ports_path(folder, NAME);
+            let reason = go_text::open(&path, &error);
+            tracing::error!("Error writing ports file ({}): {reason}", path.display());
         }
     }
 
@@ -178,10 +226,13 @@ impl Keeper<'_> {
         if self.flags.config.is_none() {
             return Err("can only reload config when a file is provided using -c or --config".to_owned());
         }
-        let Outcome::Start(loaded) = load(self.flags)? else {
+        let Outcome::Start(loaded) = load(self.flags).map_err(Refusal::into_text)? else {
             return Ok(());
         };
-        let Loaded { options, .. } = *loaded;
+        if let Some(refusal) = loaded.refusal {
+            return Err(refusal.into_text());
+        }
+        let options = loaded.options;
         let before = server.options();
         let report = config::apply(server, options.clone())
             .await
@@ -226,13 +277,18 @@ impl Housekeeping for Keeper<'_> {
 /// Reports why the server did not start, in the words of nats-server.
 fn report(error: &StartError) {
     match error {
-        StartError::Listen { address, source } => {
-            let reason = go_text::reason(source);
-            fatal!("Error listening on port: {address}, \"listen tcp {address}: bind: {reason}\"");
-        }
-        StartError::Options(problems) => {
-            for problem in &problems.problems {
-                fatal!("{problem}");
+        StartError::Listen {
+            listener,
+            address,
+            source,
+        } => {
+            let reason = go_text::listen(address, source);
+            match listener {
+                Listener::WebSocket => fatal!("Unable to listen for websocket connections: {reason}"),
+                Listener::Monitoring => {
+                    fatal!("Can't start monitoring: can't listen to the monitor port: {reason}");
+                }
+                _ => fatal!("Error listening on port: {address}, \"{reason}\""),
             }
         }
         other => fatal!("{other}"),

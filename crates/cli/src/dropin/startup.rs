@@ -65,7 +65,7 @@ pub(super) fn warn(flags: &Flags, options: &Options, notices: &[Problem]) {
 
 /// Whether a user's password could be read off the configuration.
 fn has_plain_passwords(options: &Options) -> bool {
-    let plain = |password: &str| !password.starts_with("$2");
+    let plain = |password: &str| !password.is_empty() && !password.starts_with("$2");
     let user_plain = |user: &UserOptions| matches!(&user.credential, UserCredential::Password { password, .. } if plain(password));
     let mut users = options.auth.users.iter();
     let mut others = options.accounts.values().flat_map(|account| &account.users);

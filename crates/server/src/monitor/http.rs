@@ -30,7 +30,7 @@ use super::{
     AccountzOptions, AccstatzOptions, ConnzOptions, HealthzOptions, Refused, SubszOptions, accountz,
     accstatz, compact, connz, gatewayz, healthz, jsz, leafz, routez, subsz, varz,
 };
-use crate::server::{PROTOCOL_VERSION, Shared, StartError, open_listener};
+use crate::server::{Listener, PROTOCOL_VERSION, Shared, StartError, open_listener};
 use crate::tls::{self, Setup};
 
 /// Connections served at a time.
@@ -48,7 +48,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) async fn open(shared: &Arc<Shared>) -> Result<(), StartError> {
     let options = shared.options().clone();
     if let Some(address) = &options.monitoring.http {
-        let listener = open_listener(address).await?;
+        let listener = open_listener(Listener::Monitoring, address).await?;
         shared.set_monitoring_addr(listener.local_addr().ok(), false);
         shared.tasks.spawn(accept(shared.clone(), listener, None));
     }
@@ -59,7 +59,7 @@ pub(crate) async fn open(shared: &Arc<Shared>) -> Result<(), StartError> {
         tls.pinned_certs.clear();
         let built = tokio::task::spawn_blocking(move || tls::Setup::build(&tls)).await;
         let setup = built.map_err(|_| StartError::NoRuntime)??;
-        let listener = open_listener(address).await?;
+        let listener = open_listener(Listener::Monitoring, address).await?;
         shared.set_monitoring_addr(listener.local_addr().ok(), true);
         shared
             .tasks

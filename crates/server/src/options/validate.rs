@@ -96,6 +96,15 @@ impl Options {
         if self.monitoring.https.is_some() && self.tls.is_none() {
             problems.push("TLS cert and key required for HTTPS".to_owned());
         }
+        if let Some(advertise) = &self.client_advertise
+            && !advertise.contains('[')
+            && advertise.matches(':').count() > 1
+        {
+            problems.push(format!(
+                "Error setting server INFO with ClientAdvertise value of {advertise}, \
+                 err=address {advertise}: too many colons in address"
+            ));
+        }
         if let Some(tls) = &self.tls {
             check_pins(tls, "", problems);
         }

@@ -33,6 +33,28 @@ impl fmt::Debug for Builder {
     }
 }
 
+/// The listeners of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Listener {
+    /// Clients over TCP or TLS.
+    Clients,
+    /// Clients over WebSocket.
+    WebSocket,
+    /// HTTP monitoring, with or without TLS.
+    Monitoring,
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clients => "clients",
+            Self::WebSocket => "WebSocket clients",
+            Self::Monitoring => "monitoring",
+        })
+    }
+}
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,8 +63,10 @@ pub enum StartError {
     #[error("{0}")]
     Options(#[from] OptionsError),
     /// A listener could not be opened.
-    #[error("Error listening on port: {address}, {source:?}", source = source.to_string())]
+    #[error("cannot listen for {listener} on {address}")]
     Listen {
+        /// Which one.
+        listener: Listener,
         /// The address as configured.
         address: String,
         /// What the system said.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
-use super::{Shared, StartError};
+use super::{Listener, Shared, StartError};
 use crate::connection::handshake;
 use crate::options::ListenAddress;
 use crate::{monitor, websocket};
@@ -21,12 +21,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(super) async fn open_all(shared: &Arc<Shared>) -> Result<(), StartError> {
     let options = shared.options().clone();
     if let Some(address) = &options.listen {
-        let listener = open(address).await?;
+        let listener = open(Listener::Clients, address).await?;
         shared.addresses.lock().client = listener.local_addr().ok();
         shared.tasks.spawn(accept(shared.clone(), listener, Door::Client));
     }
     if let Some(websocket) = &options.websocket {
-        let listener = open(&websocket.listen).await?;
+        let listener = open(Listener::WebSocket, &websocket.listen).await?;
         shared.addresses.lock().websocket = listener.local_addr().ok();
         shared
             .tasks
@@ -43,9 +43,10 @@ enum Door {
 }
 
 /// Binds one address. Port `None` takes a free one.
-pub(crate) async fn open(address: &ListenAddress) -> Result<TcpListener, StartError> {
+pub(crate) async fn open(listener: Listener, address: &ListenAddress) -> Result<TcpListener, StartError> {
     let port = address.port.unwrap_or(0);
     let failed = |source| StartError::Listen {
+        listener,
         address: format!("{}:{port}", address.host),
         source,
     };

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windjet_protocol::wire::Connect;
 
-pub use builder::{Builder, StartError};
+pub use builder::{Builder, Listener, StartError};
 pub use info::PROTOCOL_VERSION;
 pub(crate) use info::{Peer, RUNTIME};
 pub(crate) use listener::open as open_listener;
