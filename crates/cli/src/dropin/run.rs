@@ -102,7 +102,7 @@ fn load(flags: &Flags) -> Result<Outcome, Refusal> {
             let warnings: Vec<String> = parsed.warnings.iter().map(ToString::to_string).collect();
             match (only_check, warnings.is_empty()) {
                 (true, true) => return Ok(Outcome::Checked(parsed.digest)),
-                (true, false) => return Err(Refusal::Plain(warnings.join("\n"))),
+                (true, false) => return Err(Refusal::Plain(warnings.join("\n") + "\n")),
                 (false, true) => {}
                 (false, false) => complain(&warnings.join("\n")),
             }
@@ -127,7 +127,9 @@ fn unusable(error: &ConfigError, only_check: bool) -> Refusal {
     {
         return Refusal::Fatal(port.message.clone());
     }
-    Refusal::Plain(error.to_string())
+    // nats-server ends each problem of a configuration with a line end, and the whole with another one.
+    let end = if matches!(error, ConfigError::Invalid { .. }) { "\n" } else { "" };
+    Refusal::Plain(format!("{error}{end}"))
 }
 
 /// Why a server with these options would not start.
