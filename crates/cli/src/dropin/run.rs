@@ -128,7 +128,11 @@ fn unusable(error: &ConfigError, only_check: bool) -> Refusal {
         return Refusal::Fatal(port.message.clone());
     }
     // nats-server ends each problem of a configuration with a line end, and the whole with another one.
-    let end = if matches!(error, ConfigError::Invalid { .. }) { "\n" } else { "" };
+    let end = if matches!(error, ConfigError::Invalid { .. }) {
+        "\n"
+    } else {
+        ""
+    };
     Refusal::Plain(format!("{error}{end}"))
 }
 
