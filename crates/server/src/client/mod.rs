@@ -175,14 +175,10 @@ impl Client {
         );
         let account_limits = account.limits();
         let (own_payload, own_subscriptions) = limits.unwrap_or_default();
-        let max_payload = own_payload
-            .or(account_limits.max_payload)
-            .map_or(shared.limits().max_payload, |max| {
-                i64::try_from(max).unwrap_or(i64::MAX)
-            });
-        let max_subscriptions = own_subscriptions
-            .or(account_limits.max_subscriptions)
-            .or(shared.limits().max_subscriptions);
+        let server_limits = shared.limits();
+        let max_payload = server_limits.payload_of(own_payload, account_limits.max_payload);
+        let max_subscriptions =
+            server_limits.subscriptions_of(own_subscriptions, account_limits.max_subscriptions);
         shared.admit(&connection);
         if shared.bind(&connection, profile) != Bound::Done {
             connection.close(CloseReason::MaxAccountConnectionsExceeded);

@@ -44,14 +44,12 @@ impl Session {
         self.finish(turn);
     }
 
+    /// Where no credentials are asked for, those given are kept all the same: they count when a reload asks for some.
     async fn authenticate(&self, connect: &Connect) -> Result<Option<Identity>, AuthFailure> {
         let connection = &self.connection;
         let server = &connection.server;
         if !connect.account.is_empty() || connect.new_account {
             return Err(AuthFailure::AccountChosen);
-        }
-        if !server.auth_required(connection.kind) {
-            return Ok(None);
         }
         let authenticator = server.authenticator();
         let evidence = Evidence {
@@ -137,19 +135,13 @@ impl Session {
             Some(account) => account,
             None => return Bound::NoAccount,
         };
-        let limits = account.limits();
-        self.max_payload = identity
+        let (limits, server_limits) = (account.limits(), server.limits());
+        let (own_payload, own_subscriptions) = identity
             .as_ref()
-            .and_then(|identity| identity.max_payload)
-            .or(limits.max_payload)
-            .map_or(server.limits().max_payload, |max| {
-                i64::try_from(max).unwrap_or(i64::MAX)
-            });
-        self.max_subscriptions = identity
-            .as_ref()
-            .and_then(|identity| identity.max_subscriptions)
-            .or(limits.max_subscriptions)
-            .or(server.limits().max_subscriptions);
+            .map(|identity| (identity.max_payload, identity.max_subscriptions))
+            .unwrap_or_default();
+        self.max_payload = server_limits.payload_of(own_payload, limits.max_payload);
+        self.max_subscriptions = server_limits.subscriptions_of(own_subscriptions, limits.max_subscriptions);
         let permissions = identity
             .as_ref()
             .and_then(|identity| identity.permissions.clone());

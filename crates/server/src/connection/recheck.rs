@@ -15,7 +15,7 @@ use crate::router::{Subscription, Turn};
 /// What a client is under new options.
 #[derive(Debug)]
 pub(super) enum Judged {
-    /// Anybody: no credentials are asked for.
+    /// Nobody in particular, and no credentials are asked for.
     Open,
     /// Still this one.
     Known(Box<Identity>),
@@ -30,12 +30,14 @@ impl Session {
     /// may block.
     pub(super) async fn judge_again(&self) -> Judged {
         let connection = &self.connection;
-        if !connection.server.auth_required(connection.kind) {
-            return Judged::Open;
-        }
         let profile = connection.profile();
         let Some(identity) = profile.and_then(|profile| profile.identity.clone()) else {
-            return Judged::Refused(AuthFailure::NoCredentials);
+            // It has not sent CONNECT.
+            return if connection.server.auth_required(connection.kind) {
+                Judged::Refused(AuthFailure::NoCredentials)
+            } else {
+                Judged::Open
+            };
         };
         let authenticator = connection.server.authenticator();
         let recheck = if authenticator.recheck_needs_blocking(&identity) {

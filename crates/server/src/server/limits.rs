@@ -42,4 +42,61 @@ impl Limits {
             headers: !options.no_header_support,
         }
     }
+
+    /// The largest payload of a client: the least of what its user, its account and the server allow. Negative means
+    /// no limit.
+    pub(crate) fn payload_of(&self, user: Option<u64>, account: Option<u64>) -> i64 {
+        match least(user, account).map(|max| i64::try_from(max).unwrap_or(i64::MAX)) {
+            None => self.max_payload,
+            Some(max) if self.max_payload > 0 => max.min(self.max_payload),
+            Some(max) => max,
+        }
+    }
+
+    /// The most subscriptions of a client: the least of what its user, its account and the server allow.
+    pub(crate) fn subscriptions_of(&self, user: Option<u64>, account: Option<u64>) -> Option<u64> {
+        least(least(user, account), self.max_subscriptions)
+    }
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(max_payload: i64, max_subscriptions: i64) -> Limits {
+        Limits::of(&Options {
+            max_payload,
+            max_subscriptions,
+            ..Options::default()
+        })
+    }
+
+    #[test]
+    fn the_least_payload_limit_counts() {
+        assert_eq!(limits(100, 0).payload_of(None, None), 100);
+        assert_eq!(limits(100, 0).payload_of(None, Some(1_000)), 100);
+        assert_eq!(limits(1_000, 0).payload_of(Some(200), Some(100)), 100);
+        assert_eq!(limits(1_000, 0).payload_of(Some(50), Some(100)), 50);
+        assert_eq!(limits(1_000, 0).payload_of(Some(0), None), 0);
+    }
+
+    #[test]
+    fn a_server_without_a_payload_limit_leaves_it_to_others() {
+        for unlimited in [-1, 0] {
+            assert_eq!(limits(unlimited, 0).payload_of(None, Some(50)), 50);
+            assert_eq!(limits(unlimited, 0).payload_of(None, None), unlimited);
+        }
+    }
+
+    #[test]
+    fn the_least_subscription_limit_counts() {
+        assert_eq!(limits(-1, 0).subscriptions_of(None, None), None);
+        assert_eq!(limits(-1, 10).subscriptions_of(None, Some(20)), Some(10));
+        assert_eq!(limits(-1, 10).subscriptions_of(Some(5), Some(20)), Some(5));
+        assert_eq!(limits(-1, 0).subscriptions_of(Some(0), Some(20)), Some(0));
+    }
 }

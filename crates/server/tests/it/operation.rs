@@ -63,6 +63,19 @@ async fn a_reload_turns_out_removed_users_and_revokes_subscriptions() {
 }
 
 #[tokio::test]
+async fn credentials_given_to_an_open_server_count_once_it_asks_for_some() {
+    let server = Server::builder().listen_loopback().start().await.unwrap();
+    let mut known = login(&server, "known").await;
+    let mut unknown = login(&server, "unknown").await;
+    let mut options = (*server.options()).clone();
+    options.auth.users = vec![user("known", &[])];
+    server.reload(options).unwrap();
+    assert_eq!(unknown.rest().await, "-ERR 'Authorization Violation'\r\n");
+    known.send(b"PING\r\n").await;
+    assert_eq!(known.line().await, "PONG");
+}
+
+#[tokio::test]
 async fn an_option_that_needs_a_restart_refuses_the_whole_reload() {
     let server = Server::builder().name("one").start().await.unwrap();
     let mut options = (*server.options()).clone();
