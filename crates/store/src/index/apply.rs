@@ -171,6 +171,11 @@ impl StreamIndex {
         {
             last.get_mut().seal();
         }
+        // Spans keep sizes without the subject, which for messages of one length packs to nothing.
+        let size = item
+            .size
+            .saturating_sub(self.subjects.key(item.subject).len() as u32);
+        let item = Item { size, ..item };
         self.spans.entry(number).or_insert_with(Span::new).push(off, item);
     }
 
@@ -178,7 +183,8 @@ impl StreamIndex {
     pub(crate) fn remove(&mut self, seq: u64) -> Option<Item> {
         let (number, off) = locate(seq);
         let span = self.spans.get_mut(&number)?;
-        let item = span.remove(off)?;
+        let mut item = span.remove(off)?;
+        item.size += self.subjects.key(item.subject).len() as u32;
         if span.live() == 0 {
             self.spans.remove(&number);
         }
@@ -264,7 +270,12 @@ impl StreamIndex {
             self.messages -= u64::from(span.live());
             self.bytes -= span.bytes();
             let subjects = &mut self.subjects;
-            span.totals(|id, n| subjects.removed_below(id, n, end));
+            let mut of_subjects = 0;
+            span.totals(|id, n| {
+                of_subjects += subjects.key(id).len() as u64 * u64::from(n);
+                subjects.removed_below(id, n, end);
+            });
+            self.bytes -= of_subjects;
         }
         if let Some(number) = self.spans.keys().next().copied() {
             let mut doomed = Vec::new();

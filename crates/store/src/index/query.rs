@@ -26,7 +26,11 @@ pub(crate) struct SubjectState {
 impl StreamIndex {
     pub(crate) fn get(&self, seq: u64) -> Option<Item> {
         let (number, off) = locate(seq);
-        self.spans.get(&number)?.get(off)
+        let item = self.spans.get(&number)?.get(off)?;
+        Some(Item {
+            size: item.size + self.subjects.key(item.subject).len() as u32,
+            ..item
+        })
     }
 
     /// The first live sequence at or after `from`.
@@ -34,7 +38,7 @@ impl StreamIndex {
         self.next_match(&Matching::All, from)
     }
 
-    /// Calls `f` for live matches from `from` on, in order, until it answers false.
+    /// Calls `f` for live matches from `from` on, in order, until it answers false. Sizes are without the subject.
     pub(crate) fn each_match(&self, set: &Matching, from: u64, mut f: impl FnMut(u64, Item) -> bool) {
         let (number, off) = locate(from);
         for (n, span) in self.spans.range(number..) {

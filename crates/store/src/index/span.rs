@@ -21,6 +21,7 @@ const GONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) subject: u32,
+    /// By the wire's formula; inside a span without the subject's length.
     pub(crate) size: u32,
 }
 
