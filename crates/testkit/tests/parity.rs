@@ -7,6 +7,8 @@
 //! one that agrees must not be on the list, so the list can only shrink. A script that differs is run once more by itself
 //! before it counts, because some show times that a busy machine stretches.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
 use std::collections::BTreeMap;
 use std::fs;
 
