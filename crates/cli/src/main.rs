@@ -14,6 +14,7 @@ mod logging;
 mod process;
 mod serve;
 mod signals;
+mod store;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -45,6 +46,9 @@ enum Command {
     /// Run a server
     #[command(long_about = "Runs a server until SIGINT or SIGTERM ends it.")]
     Serve(Box<serve::Serve>),
+    /// Look into a store on disk
+    #[command(subcommand)]
+    Store(store::Store),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Store(store)) => store.run(),
         None => Cli::command().print_help().map_err(Into::into),
     };
     match result {

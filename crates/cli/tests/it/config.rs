@@ -49,7 +49,7 @@ fn a_valid_configuration_is_confirmed_with_its_digest() {
 fn a_bad_configuration_is_refused_with_the_place() {
     let (code, text) = check("foo: 1\n");
     assert_eq!(code, Some(1));
-    assert_eq!(text, "nats-server: server.conf:1:0: unknown field \"foo\"\n");
+    assert_eq!(text, "nats-server: server.conf:1:0: unknown field \"foo\"\n\n");
     let (code, text) = check("port: [\n");
     assert_eq!(code, Some(1));
     assert!(text.starts_with("nats-server: Parse error on line "), "{text}");

@@ -7,6 +7,7 @@ mod flags;
 mod serve;
 mod signals;
 mod startup;
+mod store;
 
 use std::process::{Command, Output};
 
