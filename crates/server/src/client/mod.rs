@@ -506,7 +506,8 @@ impl Client {
         let inner = &*self.inner;
         let invalid_queue =
             queue.is_some_and(|queue| queue.is_empty() || queue.iter().any(u8::is_ascii_whitespace));
-        if !subject::is_valid_subscription(pattern) || invalid_queue {
+        let too_deep = subject::token_count(pattern) > router::TOKENS_MAX;
+        if !subject::is_valid_subscription(pattern) || invalid_queue || too_deep {
             return Err(SubscribeError::InvalidSubject(text(pattern)));
         }
         let connection = &inner.connection;

@@ -80,7 +80,7 @@ pub(crate) struct Refused {
 }
 
 /// Something the server asks of a connection's task.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
     /// Tell the client that the server is going away.
     LameDuck,
@@ -430,9 +430,14 @@ impl Connection {
         self.outbound.close(true, &self.server.memory);
     }
 
-    /// Asks something of the connection's task.
+    /// Asks something of the connection's task. What was asked already and not done yet is not asked twice, so at most one
+    /// of each kind waits.
     pub(crate) fn control(&self, control: Control) {
-        self.controls.lock().push(control);
+        let mut controls = self.controls.lock();
+        if !controls.contains(&control) {
+            controls.push(control);
+        }
+        drop(controls);
         self.wake.notify_one();
     }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, yield_now};
@@ -27,6 +28,9 @@ const YIELD_BYTES_MIN: usize = 16 << 10;
 const TURN_DELIVERIES_MAX: u64 = 16 << 10;
 /// Partial input up to this size is kept in a buffer of its own size instead of a full read buffer.
 const SMALL_REST: usize = 8 << 10;
+
+/// Least room for a read of a stream.
+const STREAM_ROOM_MIN: usize = 2 << 10;
 
 /// Where bytes come from.
 pub(crate) enum Source {
@@ -54,7 +58,13 @@ impl Source {
                     result => return result,
                 }
             },
-            Source::Stream { reader, .. } => reader.read_buf(input.space()).await,
+            Source::Stream { reader, .. } => {
+                // The buffer waits with the read here, so it is only as large as the last reads were.
+                let before = input.data.len();
+                let read = reader.read_buf(&mut input.room()).await?;
+                input.adapt(before, read);
+                Ok(read)
+            }
         }
     }
 }
@@ -67,6 +77,8 @@ struct Input {
     want: usize,
     /// Bytes consumed since the task last let others go first.
     unyielded: usize,
+    /// Room for the next read of a stream; 0 means the least.
+    stream_room: usize,
 }
 
 impl Input {
@@ -77,11 +89,37 @@ impl Input {
             fresh.extend_from_slice(&self.data);
             self.data = fresh;
         }
-        let room = self.want.saturating_sub(self.data.len()).max(1);
+        self.grow();
+        &mut self.data
+    }
+
+    /// Makes room for what is wanted, but at most for as much again as has arrived: an announced payload costs nothing.
+    fn grow(&mut self) {
+        let arrived = self.data.len().max(buffers::READ_BYTES);
+        let room = self.want.saturating_sub(self.data.len()).clamp(1, arrived);
         if self.data.capacity() - self.data.len() < room {
             self.data.reserve_exact(room);
         }
-        &mut self.data
+    }
+
+    /// Room for the next read of a stream, which may wait long with it.
+    fn room(&mut self) -> impl BufMut + '_ {
+        let room = self.stream_room.max(STREAM_ROOM_MIN);
+        if self.data.capacity() - self.data.len() < room {
+            self.data.reserve(room);
+        }
+        (&mut self.data).limit(room)
+    }
+
+    /// Learns from a read of a stream how much room the next one needs.
+    fn adapt(&mut self, before: usize, read: usize) {
+        let room = self.stream_room.max(STREAM_ROOM_MIN);
+        debug_assert_eq!(self.data.len(), before + read);
+        if read == room {
+            self.stream_room = (room * 2).min(buffers::READ_BYTES);
+        } else if read < room / 4 {
+            self.stream_room = room / 2;
+        }
     }
 
     /// Drops consumed bytes; `want` is the total that the next operation needs.
@@ -94,7 +132,7 @@ impl Input {
 
     /// Gives up the large buffer when little or nothing is in it.
     fn relax(&mut self) {
-        if self.data.len() <= SMALL_REST && self.want <= SMALL_REST && self.data.capacity() > SMALL_REST {
+        if self.data.len() <= SMALL_REST && self.data.capacity() > SMALL_REST {
             let small = self.data.as_slice().to_vec();
             buffers::give_read(std::mem::replace(&mut self.data, small));
         }
@@ -248,5 +286,60 @@ impl Drop for Guard {
         self.connection
             .server
             .client_gone(&self.connection, subscriptions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announced_payload_costs_no_memory_before_it_arrives() {
+        let mut input = Input::default();
+        input.space().extend_from_slice(b"PUB x 1000000\r\n");
+        input.consume(0, 1_000_017);
+        assert!(
+            input.data.capacity() < 100,
+            "a waiting client holds {} bytes",
+            input.data.capacity()
+        );
+        assert!(input.space().capacity() <= 2 * buffers::READ_BYTES);
+    }
+
+    #[test]
+    fn room_grows_with_what_has_arrived() {
+        let mut input = Input::default();
+        input.consume(0, 1_000_017);
+        while input.data.len() < 1_000_017 {
+            let arrived = input.data.len();
+            let space = input.space();
+            assert!(
+                space.capacity() <= (2 * arrived).max(2 * buffers::READ_BYTES),
+                "{arrived}"
+            );
+            let room = (space.capacity() - arrived).min(1_000_017 - arrived);
+            space.extend(std::iter::repeat_n(b'x', room));
+        }
+    }
+
+    #[test]
+    fn a_quiet_stream_waits_with_little_room() {
+        let mut input = Input::default();
+        for _ in 0..10 {
+            let before = input.data.len();
+            let room = input.room().remaining_mut();
+            input.data.extend(std::iter::repeat_n(b'x', room));
+            input.adapt(before, room);
+        }
+        assert_eq!(input.stream_room, buffers::READ_BYTES);
+        input.consume(input.data.len(), 0);
+        for _ in 0..10 {
+            let before = input.data.len();
+            input.data.extend_from_slice(b"PING\r\n");
+            input.adapt(before, 6);
+            input.consume(6, 0);
+        }
+        assert_eq!(input.room().remaining_mut(), STREAM_ROOM_MIN);
+        assert!(input.data.capacity() <= 2 * STREAM_ROOM_MIN);
     }
 }

@@ -16,7 +16,7 @@ use super::report::tracing_protocol;
 use super::timers::{Due, Timers};
 use super::{CloseReason, Connection, Control};
 use crate::auth::{Expires, PeerCertificate};
-use crate::router::{Message, Sink, Subscription, Turn};
+use crate::router::{Message, Sink, Subscription, TOKENS_MAX, Turn};
 use crate::websocket::Cookies;
 
 /// Queue group that clients may not join.
@@ -293,7 +293,12 @@ impl Session {
             return Next::Continue;
         }
         let limits = connection.server.limits();
-        if limits.max_sub_tokens > 0 && subject::token_count(pattern) > limits.max_sub_tokens {
+        let tokens_max = if limits.max_sub_tokens > 0 {
+            limits.max_sub_tokens.min(TOKENS_MAX)
+        } else {
+            TOKENS_MAX
+        };
+        if subject::token_count(pattern) > tokens_max {
             let text = errors::subscribe_too_many_tokens(pattern);
             self.error(&text, turn);
             return Next::Continue;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub(crate) use subscription::{Counted, Service, Sink, Subscription};
-pub(crate) use trie::{Matches, Trie};
+pub(crate) use trie::{Matches, TOKENS_MAX, Trie};
 
 use crate::connection::{Connection, Pushed};
 use crate::server::Shared;

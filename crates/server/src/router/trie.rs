@@ -183,6 +183,11 @@ pub(crate) struct Trie {
     removed: u64,
 }
 
+/// Most tokens of a subscription. Nodes are walked by recursion, whose depth this bounds; a published subject may have any
+/// number of tokens, since it is followed only as deep as there are subscriptions. With the default control line no client can
+/// come near it.
+pub(crate) const TOKENS_MAX: usize = 2_048;
+
 /// Subjects deeper than this are matched all the same, with one allocation.
 const INLINE_TOKENS: usize = 16;
 

@@ -210,6 +210,35 @@ async fn a_publisher_that_never_pauses_does_not_hold_up_a_ping() {
 }
 
 #[tokio::test]
+async fn subjects_of_half_a_million_tokens_hurt_nobody() {
+    let server = Server::builder()
+        .listen_loopback()
+        .configure(|options| options.max_control_line = 2 << 20)
+        .start()
+        .await
+        .unwrap();
+    let address = server.client_addr().unwrap();
+    let deep = |tokens: usize| vec!["a"; tokens].join(".");
+    let mut client = Raw::connect(address).await;
+    // As deep as may be: subscribed, matched, and taken apart again.
+    let most = deep(2_048);
+    client
+        .send(format!("SUB {most} 1\r\nPUB {most} 1\r\nx\r\nUNSUB 1\r\nPING\r\n").as_bytes())
+        .await;
+    assert_eq!(client.line().await, format!("MSG {most} 1 1"));
+    assert_eq!(client.line().await, "x");
+    assert_eq!(client.line().await, "PONG");
+    let (too_deep, wide) = (deep(500_000), "SUB > 2\r\n");
+    client
+        .send(format!("SUB {too_deep} 1\r\n{wide}PUB {too_deep} 1\r\ny\r\nPING\r\n").as_bytes())
+        .await;
+    assert!(client.line().await.ends_with(", too many tokens'"));
+    assert_eq!(client.line().await, format!("MSG {too_deep} 2 1"));
+    assert_eq!(client.line().await, "y");
+    assert_eq!(client.line().await, "PONG");
+}
+
+#[tokio::test]
 async fn what_was_sent_before_the_end_of_input_is_answered() {
     let (server, address) = listening().await;
     let mut client = Raw::connect(address).await;
