@@ -105,20 +105,6 @@ pub fn is_valid_subscription(subject: &[u8]) -> bool {
     true
 }
 
-/// Whether a server takes these bytes in `SUB`: as [`is_valid_subscription`], except that a form feed is an ordinary byte
-/// there, as it is for the reference server.
-#[must_use]
-pub fn is_accepted_subscription(subject: &[u8]) -> bool {
-    if memchr(FORM_FEED, subject).is_none() {
-        return is_valid_subscription(subject);
-    }
-    let plain: Vec<u8> = subject
-        .iter()
-        .map(|&byte| if byte == FORM_FEED { b'f' } else { byte })
-        .collect();
-    is_valid_subscription(&plain)
-}
-
 /// Whether these bytes are a well-formed published subject: no empty token and no whitespace. Wildcard tokens are
 /// accepted, as the plain tokens that they are when published; [`is_literal`] refuses them.
 #[must_use]

@@ -309,7 +309,7 @@ impl Session {
             self.error(errors::MAX_SUBSCRIPTIONS, turn);
             return Next::Continue;
         }
-        let valid = subject::is_accepted_subscription(pattern);
+        let valid = subject::is_valid_subscription(pattern);
         let account = publisher.account.clone();
         let deny = publisher
             .permissions
