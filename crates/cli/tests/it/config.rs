@@ -101,6 +101,38 @@ fn plain_passwords_are_warned_about() {
 }
 
 #[test]
+fn options_that_contradict_each_other_end_the_start_but_pass_a_check() {
+    let config = "lame_duck_grace_period: \"3m\"\n";
+    assert_eq!(check(config).0, Some(0));
+    let server = dropin().config(config).prepare().unwrap();
+    let mut command = server.command();
+    command.args(["-c", "server.conf"]);
+    let output = finish(command);
+    assert_eq!(
+        err(&output),
+        "nats-server: lame duck grace period (3m0s) should be strictly lower than lame duck duration (2m0s)\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_the_reference_notices_late_is_in_the_log() {
+    let server = dropin()
+        .config("http: \"127.0.0.1:-1\"\nhttps: \"127.0.0.1:-1\"\n")
+        .prepare()
+        .unwrap();
+    let mut command = server.command();
+    command.args(["-a", "127.0.0.1", "-p", "-1", "-c", "server.conf"]);
+    let output = finish(command);
+    let log = err(&output);
+    assert_eq!(
+        log.lines().last().and_then(text_of),
+        Some("[FTL] Can't start monitoring: can't specify both HTTP (-1) and HTTPs (-1) ports")
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn blocks_of_clusters_are_accepted_with_a_warning() {
     let server = dropin()
         .config("leafnodes { listen: \"127.0.0.1:-1\" }\ncluster { name: c, listen: \"127.0.0.1:-1\" }\n")

@@ -1,6 +1,6 @@
 //! The flags of nats-server: outputs and exit codes.
 
-use crate::{err, out, run_dropin};
+use crate::{err, out, run_dropin, text_of};
 
 #[test]
 fn the_version_goes_to_standard_output() {
@@ -97,8 +97,29 @@ fn a_log_file_that_cannot_be_opened_is_named() {
 }
 
 #[test]
+fn a_name_with_spaces_is_refused_before_there_is_a_log() {
+    let output = run_dropin(&["-a", "127.0.0.1", "-p", "-1", "-n", "a b"]);
+    assert_eq!(err(&output), "nats-server: server name cannot contain spaces\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn a_port_out_of_range_is_refused() {
+    let output = run_dropin(&["-a", "127.0.0.1", "-p", "-1", "-m", "99999"]);
+    let log = err(&output);
+    assert_eq!(
+        log.lines().last().and_then(text_of),
+        Some(
+            "[FTL] Can't start monitoring: can't listen to the monitor port: \
+             listen tcp: address 99999: invalid port"
+        )
+    );
     let output = run_dropin(&["-a", "127.0.0.1", "-p", "99999"]);
+    assert!(
+        err(&output).contains("[INF] Starting nats-server"),
+        "{}",
+        err(&output)
+    );
     assert!(
         err(&output).contains(
             r#"Error listening on port: 127.0.0.1:99999, "listen tcp: address 99999: invalid port""#

@@ -170,6 +170,79 @@ fn a_second_server_on_the_same_port_ends_with_the_reason() {
 }
 
 #[test]
+fn every_listener_is_announced_and_in_the_ports_file() {
+    let mut server = dropin()
+        .config("http: \"127.0.0.1:-1\"\nwebsocket { listen: \"127.0.0.1:-1\", no_tls: true }\n")
+        .flags(["--ports_file_dir", "."])
+        .start()
+        .unwrap();
+    let (client, monitor, websocket) = (
+        server.client_addr().unwrap(),
+        server.monitor_addr().unwrap(),
+        server.websocket_addr().unwrap(),
+    );
+    let lines = server.log();
+    let texts: Vec<&str> = lines
+        .iter()
+        .rev()
+        .take(5)
+        .filter_map(|line| text_of(line))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "[INF] Server is ready",
+            &format!("[INF] Listening for client connections on {client}"),
+            "[WRN] Websocket not configured with TLS. DO NOT USE IN PRODUCTION!",
+            &format!("[INF] Listening for websocket clients on ws://{websocket}"),
+            &format!("[INF] Starting http monitor on {monitor}"),
+        ]
+    );
+    let pid = server.running().unwrap().id();
+    let path = server.dir().join(format!("nats-server_{pid}.ports"));
+    windjet_testkit::deadline::until("the ports file", PATIENCE, || path.exists()).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        format!(
+            r#"{{"nats":["nats://{client}"],"monitoring":["http://{monitor}"],"websocket":["ws://{websocket}"]}}"#
+        )
+    );
+    for address in [client, monitor, websocket] {
+        TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap();
+    }
+}
+
+#[test]
+fn ports_of_other_listeners_in_use_end_the_start_as_well() {
+    let server = dropin().start().unwrap();
+    let port = server.client_addr().unwrap().port();
+    let taken = format!("listen tcp 127.0.0.1:{port}: bind: address already in use");
+    let cases = [
+        (
+            format!("http: \"127.0.0.1:{port}\"\n"),
+            format!("[FTL] Can't start monitoring: can't listen to the monitor port: {taken}"),
+        ),
+        (
+            format!("websocket {{ listen: \"127.0.0.1:{port}\", no_tls: true }}\n"),
+            format!("[FTL] Unable to listen for websocket connections: {taken}"),
+        ),
+    ];
+    for (config, expected) in cases {
+        server.write_config(&config).unwrap();
+        let mut command = server.command();
+        command.args(["-a", "127.0.0.1", "-p", "-1", "-c", "server.conf"]);
+        let output = finish(command);
+        let log = err(&output);
+        assert_eq!(
+            log.lines().last().and_then(text_of),
+            Some(expected.as_str()),
+            "{log}"
+        );
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
 fn a_pid_file_that_cannot_be_written_ends_the_start() {
     let server = dropin().prepare().unwrap();
     let mut command = server.command();
