@@ -16,10 +16,13 @@ use windjet_protocol::wire::encode;
 use super::Connection;
 use crate::account::Account;
 use crate::auth::Permissions;
-use crate::router::{Matches, Message, Turn, route};
+use crate::router::{Matches, Message, Subscription, Turn, route};
 
 /// Subjects remembered per connection.
 const REMEMBERED_MAX: usize = 512;
+/// Bytes of subjects and receivers remembered per connection, unless one subject alone takes more: a control line may
+/// be long, and so may a list of receivers.
+const REMEMBERED_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Remembered {
@@ -27,10 +30,19 @@ struct Remembered {
     matches: Arc<Matches>,
 }
 
+impl Remembered {
+    /// Bytes that it holds, roughly, with the subject it stands under.
+    fn weight(&self, subject: &[u8]) -> usize {
+        subject.len() + self.matches.len() * size_of::<Arc<Subscription>>()
+    }
+}
+
 /// What a publisher remembers by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     generation: u64,
+    /// Weight of all that is remembered.
+    bytes: usize,
     by_subject: HashMap<Box<[u8]>, Remembered, RandomState>,
 }
 
@@ -38,22 +50,29 @@ impl Routes {
     fn get(&mut self, account: &Account, permissions: Option<&Permissions>, subject: &[u8]) -> &Remembered {
         let generation = account.generation();
         if self.generation != generation {
-            self.by_subject.clear();
+            self.forget();
             self.generation = generation;
         }
         if !self.by_subject.contains_key(subject) {
-            if self.by_subject.len() >= REMEMBERED_MAX {
-                self.by_subject.clear();
-            }
             let permitted = permissions.is_none_or(|permissions| permissions.can_publish(subject));
             let (_, matches) = account.matches(subject);
             let remembered = Remembered {
                 permitted,
                 matches: Arc::new(matches),
             };
+            let weight = remembered.weight(subject);
+            if self.by_subject.len() >= REMEMBERED_MAX || self.bytes + weight > REMEMBERED_BYTES_MAX {
+                self.forget();
+            }
+            self.bytes += weight;
             self.by_subject.insert(subject.into(), remembered);
         }
         &self.by_subject[subject]
+    }
+
+    fn forget(&mut self) {
+        self.by_subject.clear();
+        self.bytes = 0;
     }
 }
 
@@ -202,4 +221,25 @@ pub(crate) fn answer_no_responders(
     connection.send(&mut turn.touched, |out| {
         encode::hmsg(out, reply, &own.sid, None, &headers, &[]);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembered_subjects_are_bounded_by_bytes_too() {
+        let account = Account::new("A", "A");
+        let mut routes = Routes::default();
+        for n in 0..100 {
+            let subject = format!("{n}.{}", "x".repeat(100 << 10));
+            assert!(routes.get(&account, None, subject.as_bytes()).permitted);
+            let held: usize = routes.by_subject.keys().map(|subject| subject.len()).sum();
+            assert_eq!(held, routes.bytes);
+            assert!(held <= REMEMBERED_BYTES_MAX);
+        }
+        let alone = "x".repeat(2 << 20);
+        assert!(routes.get(&account, None, alone.as_bytes()).matches.is_empty());
+        assert_eq!(routes.by_subject.len(), 1);
+    }
 }

@@ -29,6 +29,8 @@ const TURN_DELIVERIES_MAX: u64 = 16 << 10;
 /// Partial input up to this size is kept in a buffer of its own size instead of a full read buffer.
 const SMALL_REST: usize = 8 << 10;
 
+/// A buffer grows for a large operation once it has less room than this.
+const GROW_BELOW: usize = 16 << 10;
 /// Least room for a read of a stream.
 const STREAM_ROOM_MIN: usize = 2 << 10;
 
@@ -97,7 +99,8 @@ impl Input {
     fn grow(&mut self) {
         let arrived = self.data.len().max(buffers::READ_BYTES);
         let room = self.want.saturating_sub(self.data.len()).clamp(1, arrived);
-        if self.data.capacity() - self.data.len() < room {
+        // Not before the old room is nearly full: growing at every short read would copy the payload again and again.
+        if self.data.capacity() - self.data.len() < room.min(GROW_BELOW) {
             self.data.reserve_exact(room);
         }
     }
@@ -320,6 +323,22 @@ mod tests {
             let room = (space.capacity() - arrived).min(1_000_017 - arrived);
             space.extend(std::iter::repeat_n(b'x', room));
         }
+    }
+
+    #[test]
+    fn a_payload_in_short_reads_is_not_copied_at_every_read() {
+        let mut input = Input::default();
+        input.consume(0, 1_000_017);
+        let mut growths = 0;
+        while input.data.len() < 1_000_017 {
+            let before = input.data.capacity();
+            let arrived = input.data.len();
+            let space = input.space();
+            growths += usize::from(space.capacity() != before);
+            let read = 1_400.min(space.capacity() - arrived).min(1_000_017 - arrived);
+            space.extend(std::iter::repeat_n(b'x', read));
+        }
+        assert!(growths <= 6, "{growths} growths");
     }
 
     #[test]

@@ -32,6 +32,12 @@ impl Matches {
         self.plain.is_empty() && self.groups.is_empty()
     }
 
+    /// Number of subscriptions.
+    pub(crate) fn len(&self) -> usize {
+        let grouped: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        self.plain.len() + grouped
+    }
+
     fn add_node(&mut self, entries: &Entries) {
         self.plain.extend(entries.plain.iter().cloned());
         for group in &entries.groups {
