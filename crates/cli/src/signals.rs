@@ -5,6 +5,7 @@
 use std::io;
 
 /// What the process was asked to do.
+#[cfg_attr(not(unix), expect(dead_code, reason = "without signals there is only Ctrl-C"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Ctrl-C.

@@ -1,4 +1,7 @@
 //! `--signal COMMAND=PID`: tells a running server to do something.
+//!
+//! Without a process the only other one called nats-server is meant, where the system lists processes under `/proc`;
+//! elsewhere none is found.
 
 /// Sends the signal that `argument` asks for.
 ///
@@ -23,10 +26,10 @@ pub(super) fn send(argument: &str) -> Result<(), String> {
         "ldm" => Signal::SIGUSR2,
         _ => return Err(format!("unknown signal {command:?}")),
     };
-    let target = target.filter(|target| !target.is_empty()).ok_or_else(|| {
-        format!("signal {command:?} needs a process: {command}=PID, or the path of a pid file")
-    })?;
-    let pid = process(target)?;
+    let pid = match target.filter(|target| !target.is_empty()) {
+        Some(target) => process(target)?,
+        None => only(&running(super::NAME))?,
+    };
     kill(Pid::from_raw(pid), signal)
         .map_err(|errno| format!("\nsignal {command:?} {pid}: {}", errno.desc().to_lowercase()))
 }
@@ -56,6 +59,38 @@ fn process(target: &str) -> Result<i32, String> {
     if pid > 0 { Ok(pid) } else { Err(invalid()) }
 }
 
+/// The one process that can be meant when none is named.
+#[cfg(unix)]
+fn only(found: &[i32]) -> Result<i32, String> {
+    match found {
+        [] => Err(format!("no {} processes running", super::NAME)),
+        [pid] => Ok(*pid),
+        several => {
+            let list: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let list = list.join("\n");
+            Err(format!("multiple {} processes running:\n{list}", super::NAME))
+        }
+    }
+}
+
+/// Other processes of this name, in ascending order. None where the system has no `/proc`.
+#[cfg(unix)]
+fn running(name: &str) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let mut found: Vec<i32> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
@@ -66,9 +101,43 @@ mod tests {
         assert_eq!(send("ldm=abc").unwrap_err(), "invalid pid: abc");
         assert_eq!(send("ldm=-1").unwrap_err(), "invalid pid: -1");
         assert_eq!(send("ldm=0").unwrap_err(), "invalid pid: 0");
-        assert!(send("ldm").unwrap_err().contains("needs a process"));
         let gone = send("ldm=2147483646").unwrap_err();
         assert_eq!(gone, "\nsignal \"ldm\" 2147483646: no such process");
+    }
+
+    #[test]
+    fn without_a_process_the_only_one_is_meant() {
+        assert_eq!(only(&[7]), Ok(7));
+        assert_eq!(only(&[]).unwrap_err(), "no nats-server processes running");
+        assert_eq!(
+            only(&[7, 12]).unwrap_err(),
+            "multiple nats-server processes running:\n7\n12"
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn processes_are_found_by_name() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("wj-signal-test");
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        // It runs until its input ends.
+        let mut child = Command::new(&program)
+            .args(["-c", "echo up; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        assert_eq!(running("wj-signal-test"), [child.id().cast_signed()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(running("wj-signal-test").is_empty());
     }
 
     #[test]

@@ -52,8 +52,14 @@ pub(super) fn warn(flags: &Flags, options: &Options, notices: &[Problem]) {
         &flags.cluster_listen,
         &flags.cluster_advertise,
     ];
-    if cluster.iter().any(|flag| flag.is_some()) {
+    let clustered = cluster.iter().any(|flag| flag.is_some())
+        || flags.no_advertise.is_some()
+        || flags.connect_retries.is_some();
+    if clustered {
         tracing::warn!("cluster flags have no effect: Windjet runs on one machine");
+    }
+    if flags.profile.is_some() {
+        tracing::warn!("there is no profiling over HTTP: --profile has no effect");
     }
     if flags.syslog == Some(true) || flags.remote_syslog.is_some() {
         tracing::warn!("there is no logging to syslog: the log stays where it is");

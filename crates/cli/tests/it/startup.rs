@@ -86,6 +86,29 @@ fn log_pid_and_ports_files_are_written_and_the_latter_two_removed_at_the_end() {
 }
 
 #[test]
+fn flags_without_effect_are_accepted_and_named() {
+    let server = dropin()
+        .flags([
+            "--cluster_listen",
+            "nats://127.0.0.1:-1",
+            "--cluster_name",
+            "c",
+            "--profile",
+            "-1",
+            "-s",
+        ])
+        .start()
+        .unwrap();
+    let log = server.log();
+    for part in ["cluster flags", "--profile", "syslog"] {
+        let warned = log
+            .iter()
+            .any(|line| line.contains("[WRN]") && line.contains(part));
+        assert!(warned, "{part}: {log:#?}");
+    }
+}
+
+#[test]
 fn times_can_be_left_out() {
     let server = dropin().flags(["-T=false"]).start().unwrap();
     let first = server.log().swap_remove(0);
