@@ -157,7 +157,7 @@ pub(crate) fn route(matches: &Matches, message: &Message<'_>, turn: &mut Turn<'_
     for subscription in &matches.plain {
         taken += usize::from(deliver(subscription, message, turn));
     }
-    for group in &matches.groups {
+    for group in &matches.groups.list {
         let start = turn.start(group.members.len());
         let (before, from) = group.members.split_at(start);
         taken += usize::from(

@@ -1,7 +1,7 @@
 //! One subscription: a pattern, an optional queue group, and where its messages go.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -59,6 +59,8 @@ pub(crate) struct Subscription {
     delivered: AtomicU64,
     limit: AtomicU64,
     closed: AtomicBool,
+    /// Where the trie keeps it in its list; guarded by the lock of the trie.
+    pub(super) place: AtomicUsize,
 }
 
 /// What counting one delivery came to.
@@ -93,6 +95,7 @@ impl Subscription {
             delivered: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
         }
     }
 
@@ -164,6 +167,7 @@ impl Subscription {
             delivered: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
         }
     }
 }

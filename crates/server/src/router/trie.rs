@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -23,28 +24,28 @@ pub(crate) struct Matches {
     /// Subscriptions without a queue group: each gets a copy.
     pub(crate) plain: Vec<Arc<Subscription>>,
     /// Queue groups, merged by name over all matching patterns: one member of each gets a copy.
-    pub(crate) groups: Vec<QueueGroup>,
+    pub(crate) groups: Groups,
 }
 
 impl Matches {
     /// Whether nothing matches.
     pub(crate) fn is_empty(&self) -> bool {
-        self.plain.is_empty() && self.groups.is_empty()
+        self.plain.is_empty() && self.groups.list.is_empty()
     }
 
     /// Number of subscriptions.
     pub(crate) fn len(&self) -> usize {
-        let grouped: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        let grouped: usize = self.groups.list.iter().map(|group| group.members.len()).sum();
         self.plain.len() + grouped
     }
 
     fn add_node(&mut self, entries: &Entries) {
         self.plain.extend(entries.plain.iter().cloned());
-        for group in &entries.groups {
-            match self.groups.iter_mut().find(|known| known.name == group.name) {
-                Some(known) => known.members.extend(group.members.iter().cloned()),
-                None => self.groups.push(group.clone()),
-            }
+        for group in &entries.groups.list {
+            self.groups
+                .get_or_add(&group.name)
+                .members
+                .extend(group.members.iter().cloned());
         }
     }
 }
@@ -58,28 +59,77 @@ pub(crate) struct QueueGroup {
     pub(crate) members: Vec<Arc<Subscription>>,
 }
 
+/// Up to this many groups are searched one by one, which is faster than hashing and needs no index.
+const UNINDEXED_MAX: usize = 16;
+
+/// Queue groups in the order of their coming. Many of them on one subject have an index by name, so that finding one does
+/// not take longer for it.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// The groups.
+    pub(crate) list: Vec<QueueGroup>,
+    #[expect(
+        clippy::box_collection,
+        reason = "every node has one of these, hardly any an index"
+    )]
+    index: Option<Box<HashMap<Bytes, usize, RandomState>>>,
+}
+
+impl Groups {
+    fn position(&self, name: &Bytes) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.get(name).copied(),
+            None => self.list.iter().position(|group| group.name == *name),
+        }
+    }
+
+    fn get_or_add(&mut self, name: &Bytes) -> &mut QueueGroup {
+        let at = self.position(name).unwrap_or_else(|| {
+            let at = self.list.len();
+            self.list.push(QueueGroup {
+                name: name.clone(),
+                members: Vec::new(),
+            });
+            if let Some(index) = &mut self.index {
+                index.insert(name.clone(), at);
+            } else if at == UNINDEXED_MAX {
+                let names = self.list.iter().map(|group| group.name.clone());
+                self.index = Some(Box::new(names.zip(0..).collect()));
+            }
+            at
+        });
+        &mut self.list[at]
+    }
+
+    fn remove(&mut self, at: usize) {
+        let gone = self.list.swap_remove(at);
+        if let Some(index) = &mut self.index {
+            index.remove(&gone.name);
+            if let Some(moved) = self.list.get(at) {
+                index.insert(moved.name.clone(), at);
+            }
+            if self.list.is_empty() {
+                self.index = None;
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     plain: Vec<Arc<Subscription>>,
-    groups: Vec<QueueGroup>,
+    groups: Groups,
 }
 
 impl Entries {
     fn is_empty(&self) -> bool {
-        self.plain.is_empty() && self.groups.is_empty()
+        self.plain.is_empty() && self.groups.list.is_empty()
     }
 
     fn insert(&mut self, subscription: Arc<Subscription>) {
-        let Some(queue) = subscription.queue.clone() else {
-            self.plain.push(subscription);
-            return;
-        };
-        match self.groups.iter_mut().find(|group| group.name == queue) {
-            Some(group) => group.members.push(subscription),
-            None => self.groups.push(QueueGroup {
-                name: queue,
-                members: vec![subscription],
-            }),
+        match &subscription.queue {
+            None => put(&mut self.plain, subscription),
+            Some(queue) => put(&mut self.groups.get_or_add(queue).members, subscription.clone()),
         }
     }
 
@@ -87,25 +137,36 @@ impl Entries {
         let Some(queue) = &subscription.queue else {
             return take(&mut self.plain, subscription);
         };
-        let Some(at) = self.groups.iter().position(|group| group.name == *queue) else {
+        let Some(at) = self.groups.position(queue) else {
             return false;
         };
-        let removed = take(&mut self.groups[at].members, subscription);
-        if self.groups[at].members.is_empty() {
-            self.groups.swap_remove(at);
+        let members = &mut self.groups.list[at].members;
+        let removed = take(members, subscription);
+        if members.is_empty() {
+            self.groups.remove(at);
         }
         removed
     }
 }
 
+/// Adds a subscription to a list and notes where it stands.
+fn put(into: &mut Vec<Arc<Subscription>>, subscription: Arc<Subscription>) {
+    subscription.place.store(into.len(), Ordering::Relaxed);
+    into.push(subscription);
+}
+
+/// Takes a subscription out of a list, at once however long the list is: a client with many subscriptions to one subject
+/// must not hold the account's lock for the square of their number when it leaves.
 fn take(from: &mut Vec<Arc<Subscription>>, subscription: &Arc<Subscription>) -> bool {
-    match from.iter().position(|known| Arc::ptr_eq(known, subscription)) {
-        Some(at) => {
-            from.swap_remove(at);
-            true
-        }
-        None => false,
+    let at = subscription.place.load(Ordering::Relaxed);
+    if !from.get(at).is_some_and(|known| Arc::ptr_eq(known, subscription)) {
+        return false;
     }
+    from.swap_remove(at);
+    if let Some(moved) = from.get(at) {
+        moved.place.store(at, Ordering::Relaxed);
+    }
+    true
 }
 
 #[derive(Debug, Default)]
@@ -168,6 +229,7 @@ impl Node {
             entries.plain.iter().for_each(&mut *each);
             entries
                 .groups
+                .list
                 .iter()
                 .flat_map(|group| &group.members)
                 .for_each(&mut *each);
@@ -325,11 +387,41 @@ mod tests {
         let found = trie.matches(b"t.x");
         let mut sizes: Vec<_> = found
             .groups
+            .list
             .iter()
             .map(|g| (g.name.clone(), g.members.len()))
             .collect();
         sizes.sort();
         assert_eq!(sizes, [(Bytes::from("other"), 1), (Bytes::from("q"), 2)]);
+    }
+
+    /// One subject with very many groups, or very many subscriptions, made every insertion, removal and look-up take as
+    /// long as there were; a client could keep the account's lock for minutes with a few megabytes.
+    #[test]
+    fn a_crowd_on_one_subject_comes_matches_and_goes_in_linear_time() {
+        const CROWD: usize = 50_000;
+        let mut trie = Trie::default();
+        let mut all: Vec<_> = (0..CROWD).map(|_| subscription("t.x", None)).collect();
+        for pattern in ["t.x", "t.*"] {
+            all.extend((0..CROWD).map(|n| subscription(pattern, Some(&format!("q{n}")))));
+        }
+        let begin = std::time::Instant::now();
+        all.iter().for_each(|one| trie.insert(one.clone()));
+        let found = trie.matches(b"t.x");
+        assert_eq!(found.plain.len(), CROWD);
+        assert_eq!(found.groups.list.len(), CROWD);
+        assert!(found.groups.list.iter().all(|group| group.members.len() == 2));
+        for one in all
+            .iter()
+            .rev()
+            .step_by(2)
+            .chain(all.iter().rev().skip(1).step_by(2))
+        {
+            assert!(trie.remove(one));
+        }
+        assert!(trie.root.is_empty());
+        // The square of the crowd takes minutes without optimisation.
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10));
     }
 
     proptest! {

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod config_corpus;
+mod hostile;
 mod in_process;
 mod jwt_corpus;
 mod monitor;

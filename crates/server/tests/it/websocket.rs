@@ -11,8 +11,9 @@ use windjet_server::options::{ListenAddress, WebSocketOptions};
 const DEADLINE: Duration = Duration::from_secs(10);
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-struct Ws {
-    socket: TcpStream,
+/// A WebSocket client that makes its frames by hand.
+pub(crate) struct Ws {
+    pub(crate) socket: TcpStream,
     response: String,
 }
 
@@ -24,7 +25,8 @@ struct Frame {
 }
 
 impl Ws {
-    async fn open(server: &Server, extra: &str) -> Self {
+    /// Upgrades, with these lines beside the usual ones.
+    pub(crate) async fn open(server: &Server, extra: &str) -> Self {
         let mut socket = TcpStream::connect(server.websocket_addr().unwrap())
             .await
             .unwrap();
@@ -44,7 +46,7 @@ impl Ws {
     }
 
     /// Sends one frame; `first` is its first byte.
-    async fn send(&mut self, first: u8, payload: &[u8]) {
+    pub(crate) async fn send(&mut self, first: u8, payload: &[u8]) {
         let mut frame = vec![first];
         match u16::try_from(payload.len()) {
             Ok(short) if short < 126 => frame.push(0x80 | u8::try_from(short).unwrap()),

@@ -201,7 +201,12 @@ async fn a_publisher_that_never_pauses_does_not_hold_up_a_ping() {
     for _ in 0..10 {
         let before = server.counts().in_msgs;
         client.send(b"PING\r\n").await;
-        assert_eq!(client.line().await, "PONG");
+        let mut answer = client.line().await;
+        if answer == "PING" {
+            // On a slow machine the server has begun to ask too.
+            answer = client.line().await;
+        }
+        assert_eq!(answer, "PONG");
         let meanwhile = server.counts().in_msgs - before;
         assert!(meanwhile < 100_000, "{meanwhile} messages went before the PONG");
     }
