@@ -187,7 +187,8 @@ impl Serve {
             bail!("there is no configuration file");
         }
         let report = config::apply(server, self.options()?).await?;
-        tracing::info!(applied = ?report.applied, "configuration reloaded");
+        let applied: Vec<String> = report.applied.iter().map(ToString::to_string).collect();
+        tracing::info!(?applied, "configuration reloaded");
         Ok(())
     }
 }

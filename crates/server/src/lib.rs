@@ -37,7 +37,7 @@ mod websocket;
 pub use client::Client;
 pub use options::Options;
 pub use server::{
-    Builder, Counts, Listener, MemoryReport, PROTOCOL_VERSION, ReloadError, ReloadReport, Server,
+    Applied, Builder, Counts, Listener, MemoryReport, PROTOCOL_VERSION, ReloadError, ReloadReport, Server,
     ShutdownReport, StartError,
 };
 pub use tls::TlsError;

@@ -27,6 +27,6 @@ pub mod test;
 pub use windjet_protocol as protocol;
 pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
 pub use windjet_server::{
-    Builder, Client, Counts, Listener, MemoryReport, Options, PROTOCOL_VERSION, ReloadError, ReloadReport,
-    Server, ShutdownReport, StartError, TlsError, auth, client, options,
+    Applied, Builder, Client, Counts, Listener, MemoryReport, Options, PROTOCOL_VERSION, ReloadError,
+    ReloadReport, Server, ShutdownReport, StartError, TlsError, auth, client, options,
 };

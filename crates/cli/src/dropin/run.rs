@@ -32,6 +32,9 @@ const NOTICED_LATE: [&str; 4] = [
     "TLS cert and key required for HTTPS",
 ];
 
+/// Options that nats-server reloads without a word.
+const UNTOLD: [&str; 1] = ["client_advertise"];
+
 /// Runs a server until it is told to end.
 ///
 /// # Errors
@@ -243,12 +246,17 @@ impl Keeper<'_> {
         let report = config::apply(server, options.clone())
             .await
             .map_err(|error| error.to_string())?;
+        // The old log names what changes; the end of the reload is the first line of the new one.
+        for applied in report
+            .applied
+            .iter()
+            .filter(|applied| !UNTOLD.contains(&applied.option))
+        {
+            tracing::info!("Reloaded: {applied}");
+        }
         if let Err(error) = self.log.reconfigure(&options.log) {
             let path = options.log.file.as_deref().unwrap_or("standard error".as_ref());
             tracing::error!("error opening file: {}", go_text::open(path, &error));
-        }
-        for option in report.applied {
-            tracing::info!("Reloaded: {option}");
         }
         if before.pid_file != options.pid_file
             && let Err(error) = self.files.move_pid(options.pid_file.as_deref())

@@ -148,7 +148,7 @@ fn a_reload_applies_what_it_can_and_says_so() {
     assert!(info(&server).contains("\"max_payload\":1000,"));
     server.write_config("max_payload: 2000\ndebug: true\n").unwrap();
     server.signal(Signal::Hup).unwrap();
-    wait_for(&mut server, "[INF] Reloaded: max_payload");
+    wait_for(&mut server, "[INF] Reloaded: max_payload = 2000");
     wait_for(&mut server, "[INF] Reloaded server configuration (sha256:");
     assert!(info(&server).contains("\"max_payload\":2000,"));
     wait_for(&mut server, "[DBG]");

@@ -151,6 +151,9 @@ impl Authenticator {
     /// configured one is still the same. Where it changed, this may take as long as [`Self::authenticate`].
     pub fn recheck(&self, identity: &Identity, now: SystemTime) -> Recheck {
         let evidence = &identity.evidence;
+        if self.has_lost(identity) {
+            return Recheck::UserGone;
+        }
         match self.judge(&evidence.at(now), Evidence::clone(evidence)) {
             Ok(new) if new.account == identity.account => Recheck::Keep(Box::new(new)),
             Ok(_) => Recheck::AccountChanged,
@@ -165,6 +168,30 @@ impl Authenticator {
         let verified = evidence.verified.as_ref();
         self.needs_blocking(&evidence.credentials, evidence.connection_type)
             && !verified.is_some_and(|secret| self.configures(secret, evidence))
+    }
+
+    /// Whether a client was known by a user or key that is not configured any more, or named one that is not now that
+    /// the server asks.
+    fn has_lost(&self, identity: &Identity) -> bool {
+        let evidence = &identity.evidence;
+        let credentials = &evidence.credentials;
+        let door = self.door(evidence.connection_type);
+        let by_name = match identity.kind {
+            IdentityKind::User | IdentityKind::SingleUser | IdentityKind::Nkey => true,
+            IdentityKind::Open => door.required,
+            _ => false,
+        };
+        if !by_name || self.trust.is_some() {
+            false
+        } else if !credentials.nkey.is_empty() {
+            self.users.with_nkey(&credentials.nkey).is_none()
+        } else if !credentials.user.is_empty() {
+            let single = door.user.as_ref();
+            self.users.named(&credentials.user).is_none()
+                && single.is_none_or(|(name, _)| *name != credentials.user)
+        } else {
+            false
+        }
     }
 
     fn configures(&self, secret: &Secret, evidence: &Evidence) -> bool {

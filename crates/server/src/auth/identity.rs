@@ -201,6 +201,8 @@ pub enum Recheck {
     Keep(Box<Identity>),
     /// It is still admitted, but into another account: the connection is closed without a text.
     AccountChanged,
+    /// The user or key it named exists no more: the connection is closed without a text.
+    UserGone,
     /// It is no longer admitted: [`AuthFailure::live_text`], then the connection is closed.
     Refused(AuthFailure),
 }

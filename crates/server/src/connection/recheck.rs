@@ -21,6 +21,8 @@ pub(super) enum Judged {
     Known(Box<Identity>),
     /// Still admitted, but into another account.
     Moved,
+    /// Nobody who is still known.
+    Gone,
     /// No longer admitted.
     Refused(AuthFailure),
 }
@@ -52,6 +54,7 @@ impl Session {
             Recheck::Keep(identity) => Judged::Known(identity),
             Recheck::Refused(failure) => Judged::Refused(failure),
             Recheck::AccountChanged => Judged::Moved,
+            Recheck::UserGone => Judged::Gone,
         }
     }
 
@@ -70,6 +73,10 @@ impl Session {
             Judged::Refused(failure) => return self.turn_out(&failure, turn),
             Judged::Moved => {
                 self.close(CloseReason::MissingAccount);
+                return;
+            }
+            Judged::Gone => {
+                self.close(CloseReason::ClientClosed);
                 return;
             }
         };

@@ -107,6 +107,11 @@ pub struct Options {
     pub lame_duck_duration: Duration,
     /// Time before lame duck mode closes the first client. Default 10 s.
     pub lame_duck_grace_period: Duration,
+    /// Failed connections to other servers from one report to the next. Default 3,600. Has no effect, as there are
+    /// no other servers.
+    pub connect_error_reports: i64,
+    /// The same for connections that were lost. Default 1. Has no effect.
+    pub reconnect_error_reports: i64,
     /// Whether the server refuses headers. Default false.
     pub no_header_support: bool,
 
@@ -194,6 +199,8 @@ impl Default for Options {
             no_fast_producer_stall: false,
             lame_duck_duration: Duration::from_secs(120),
             lame_duck_grace_period: Duration::from_secs(10),
+            connect_error_reports: 3_600,
+            reconnect_error_reports: 1,
             no_header_support: false,
             log: LogOptions::default(),
             pid_file: None,

@@ -32,7 +32,7 @@ pub(crate) use info::{Peer, RUNTIME};
 pub(crate) use listener::open as open_listener;
 pub(crate) use memory::Memory;
 pub use memory::MemoryReport;
-pub use reload::{ReloadError, ReloadReport};
+pub use reload::{Applied, ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
 
@@ -45,7 +45,7 @@ use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile, Refused};
 use crate::monitor;
-use crate::options::{ConnectionType, Options};
+use crate::options::{ConnectionType, Options, TlsOptions};
 use crate::system::{System, events};
 use crate::tls;
 
@@ -243,7 +243,7 @@ impl Shared {
         websocket
             .and_then(|websocket| websocket.auth_timeout)
             .or(options.auth.timeout)
-            .unwrap_or_else(|| tls.map_or(Duration::from_secs(2), |tls| tls.timeout + Duration::from_secs(1)))
+            .unwrap_or_else(|| default_auth_timeout(tls))
     }
 
     /// Time between PINGs to a client of this kind.
@@ -383,6 +383,11 @@ impl Shared {
             reason.as_str()
         );
     }
+}
+
+/// Time for a successful CONNECT where none is configured.
+fn default_auth_timeout(tls: Option<&TlsOptions>) -> Duration {
+    tls.map_or(Duration::from_secs(2), |tls| tls.timeout + Duration::from_secs(1))
 }
 
 /// A running server.

@@ -322,8 +322,15 @@ impl Top {
                 }
             }
             // They are about connections between servers.
-            "connect_error_reports" | "reconnect_error_reports" => {
-                cx.int(node);
+            "connect_error_reports" => {
+                if let Some(number) = cx.int(node) {
+                    options.connect_error_reports = number;
+                }
+            }
+            "reconnect_error_reports" => {
+                if let Some(number) = cx.int(node) {
+                    options.reconnect_error_reports = number;
+                }
             }
             "ocsp" | "ocsp_cache" => match node.value {
                 Value::Bool(_) | Value::Map(_) => cx.ignored(key, node),

@@ -28,8 +28,10 @@ fn a_live_client_is_judged_again_under_new_options() {
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(&users(&[user("b", "p")])), AuthFailure::UnknownUser);
     assert_eq!(refused(&users(&[user("a", "q")])), AuthFailure::WrongSecret);
+    for gone in [users(&[user("b", "p")]), Options::default()] {
+        assert!(matches!(recheck(&before, &gone, &credentials), Recheck::UserGone));
+    }
 
     let moved = options(|o| {
         let account = AccountOptions {
@@ -55,6 +57,14 @@ fn credentials_that_were_ignored_count_once_they_are_asked_for() {
     assert!(matches!(
         recheck(&open, &closed, &Credentials::default()),
         Recheck::Refused(_)
+    ));
+    assert!(matches!(
+        recheck(&open, &closed, &password("b", "p")),
+        Recheck::UserGone
+    ));
+    assert!(matches!(
+        recheck(&open, &open, &password("b", "p")),
+        Recheck::Keep(_)
     ));
 }
 
@@ -122,6 +132,6 @@ fn an_nkey_client_is_judged_again_by_its_old_signature() {
     let without = users(&[nkey_user(&KeyPair::new_user())]);
     assert!(matches!(
         recheck(&with_key, &without, &credentials),
-        Recheck::Refused(AuthFailure::UnknownUser)
+        Recheck::UserGone
     ));
 }
