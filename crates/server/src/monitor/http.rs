@@ -48,11 +48,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) async fn open(shared: &Arc<Shared>) -> Result<(), StartError> {
     let options = shared.options().clone();
     if let Some(address) = &options.monitoring.http {
+        let address = &address.with_host_of(options.listen.as_ref());
         let listener = open_listener(Listener::Monitoring, address).await?;
         shared.set_monitoring_addr(listener.local_addr().ok(), false);
         shared.tasks.spawn(accept(shared.clone(), listener, None));
     }
     if let Some(address) = &options.monitoring.https {
+        let address = &address.with_host_of(options.listen.as_ref());
         let mut tls = options.tls.clone().unwrap_or_default();
         tls.verify = false;
         tls.verify_and_map = false;
