@@ -23,8 +23,11 @@ pub(crate) struct Raw {
 impl Raw {
     /// Connects and reads INFO.
     pub(crate) async fn open(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).await.unwrap();
+        // As every client library does: else the system holds small messages back until the last one is acknowledged.
+        socket.set_nodelay(true).unwrap();
         let mut raw = Self {
-            socket: TcpStream::connect(address).await.unwrap(),
+            socket,
             seen: Vec::new(),
         };
         assert!(raw.line().await.starts_with("INFO {"));
