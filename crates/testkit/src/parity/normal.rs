@@ -135,7 +135,8 @@ impl Normal {
         }
         let name = match key {
             "client_id" | "cid" | "id" => Some(self.clients.get(&raw).map_or("<cid>", String::as_str)),
-            "mem" | "cpu" | "cores" | "gomaxprocs" | "seq" | "rtt" | "expires" | "jitter" => Some("<number>"),
+            "mem" | "cpu" | "cores" | "gomaxprocs" | "seq" | "rtt" => Some("<number>"),
+            "expires" if raw.ends_with("000000000") => Some("<whole seconds>"),
             "port" => port(&raw, self.ports.iter().chain(&self.remotes)),
             _ => port(&raw, self.ports.iter()),
         };

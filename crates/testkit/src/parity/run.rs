@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, step: &Step) -> Result<()> {
         match &step.action {
             Action::Peer { name, act } => self.act(name, act),
-            Action::Http { method, path, view } => self.http(method, &self.fill(path)?, view),
+            Action::Http { method, path, view } => self.http(method, path, view),
             Action::HttpWait { path, pattern } => self.http_wait(&self.fill(path)?, &self.fill(pattern)?),
             Action::Run { lines, flags } => self.program(*lines, flags),
             Action::Check(config) => self.check(&self.fill(config)?),
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
     }
 
     fn http(&mut self, method: &str, path: &str, view: &View) -> Result<()> {
-        let response = http::request(self.server.monitor_addr()?, method, path, PATIENCE)?;
+        let response = http::request(self.server.monitor_addr()?, method, &self.fill(path)?, PATIENCE)?;
         let status = response
             .status
             .strip_prefix("HTTP/1.1 ")
