@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
 use windjet_server::config::Problem;
-use windjet_server::options::{ListenAddress, Options, UserCredential, UserOptions};
+use windjet_server::options::{HandshakeFirst, ListenAddress, Options, UserCredential, UserOptions};
 use windjet_server::{PROTOCOL_VERSION, Server};
 
 use super::files::{Ports, urls};
@@ -91,7 +91,11 @@ pub(super) fn announce(server: &Server, options: &Options) {
             Some(http) => ("http", Some(http)),
             None => ("https", options.monitoring.https.as_ref()),
         };
-        tracing::info!("Starting {scheme} monitor on {}", shown(configured, address));
+        let configured = configured.map(|configured| configured.with_host_of(options.listen.as_ref()));
+        tracing::info!(
+            "Starting {scheme} monitor on {}",
+            shown(configured.as_ref(), address)
+        );
     }
     if let (Some(address), Some(websocket)) = (server.websocket_addr(), &options.websocket) {
         let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
@@ -104,8 +108,18 @@ pub(super) fn announce(server: &Server, options: &Options) {
     if let Some(address) = server.client_addr() {
         let shown = shown(options.listen.as_ref(), address);
         tracing::info!("Listening for client connections on {shown}");
-        if options.tls.is_some() {
-            tracing::info!("TLS required for client connections");
+        if let Some(tls) = &options.tls {
+            let what = if options.allow_non_tls {
+                "available"
+            } else {
+                "required"
+            };
+            tracing::info!("TLS {what} for client connections");
+            if tls.handshake_first == HandshakeFirst::Required {
+                tracing::warn!(
+                    "Clients that are not using \"TLS Handshake First\" option will fail to connect"
+                );
+            }
         }
     }
     tracing::info!("Server is ready");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use subtle::ConstantTimeEq;
-use windjet_protocol::wire::Connect;
+use windjet_protocol::wire::{Connect, errors};
 
 use super::certificate::PeerCertificate;
 use crate::options::ConnectionType;
@@ -98,6 +98,22 @@ impl Credentials {
             super::identity::REDACTED
         } else {
             ""
+        }
+    }
+
+    /// What the log says of a client that was not admitted: kind and name, secrets blotted out.
+    pub(crate) fn log_name(&self) -> String {
+        let name = |kind: &str, name: &str| format!("{kind} {}", errors::quote(name.as_bytes()));
+        if !self.nkey.is_empty() {
+            name("Nkey", &self.nkey)
+        } else if !self.user.is_empty() {
+            name("User", &self.user)
+        } else if !self.jwt.is_empty() {
+            name("JWT User", super::identity::REDACTED)
+        } else if !self.token.is_empty() {
+            name("Token", super::identity::REDACTED)
+        } else {
+            name("User", "N/A")
         }
     }
 
@@ -199,5 +215,28 @@ mod tests {
         assert_eq!(credentials.shown_user(), "u");
         credentials.nkey = "U1".to_owned();
         assert_eq!(credentials.shown_user(), "U1");
+    }
+
+    #[test]
+    fn the_log_names_a_client_by_what_it_presented_and_no_secret() {
+        let named = |connect: Connect| Credentials::from(&connect).log_name();
+        let user = Connect {
+            user: "a\"b".into(),
+            pass: "p".into(),
+            ..Connect::default()
+        };
+        assert_eq!(named(user), "User \"a\\\"b\"");
+        let token = Connect {
+            auth_token: "secret".into(),
+            ..Connect::default()
+        };
+        assert_eq!(named(token), "Token \"[REDACTED]\"");
+        let nkey = Connect {
+            nkey: "UABC".into(),
+            sig: "s".into(),
+            ..Connect::default()
+        };
+        assert_eq!(named(nkey), "Nkey \"UABC\"");
+        assert_eq!(named(Connect::default()), "User \"N/A\"");
     }
 }

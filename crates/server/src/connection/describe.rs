@@ -35,7 +35,9 @@ pub(crate) struct ClientInfo {
     jwt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     issuer_key: Option<String>,
-    name_tag: String,
+    /// Name of the account; of the user, where a service is told of its requesters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name_tag: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tags: Vec<String>,
     kind: &'static str,
@@ -59,6 +61,11 @@ impl Connection {
                 refused.version.clone(),
             )
         })
+    }
+
+    /// The name in the user's JWT.
+    pub(crate) fn user_name(&self) -> Option<String> {
+        self.profile()?.identity.as_ref()?.user_name.clone()
     }
 
     /// What is told of the client.
@@ -86,7 +93,7 @@ impl Connection {
                 .and_then(|identity| identity.jwt.as_ref())
                 .map(|jwt| jwt.reveal().to_owned()),
             issuer_key: identity.and_then(|identity| identity.issuer_key.clone()),
-            name_tag: account.display_name.to_string(),
+            name_tag: Some(account.display_name.to_string()),
             tags: identity.map(|identity| identity.tags.clone()).unwrap_or_default(),
             kind: "Client",
             client_type: match self.kind {

@@ -5,6 +5,9 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use windjet_protocol::wire::{ClientOp, errors};
 
 use super::Connection;
@@ -138,6 +141,8 @@ impl Connection {
         let mut shown = headers.to_vec();
         if !options.log.trace_headers {
             shown.extend_from_slice(payload);
+        } else if shown.ends_with(b"\r\n\r\n") {
+            shown.truncate(shown.len() - 4);
         }
         let max = options.max_traced_msg_len;
         let cut = max > 0 && shown.len() > max;
@@ -162,19 +167,47 @@ fn argument(bytes: Option<&[u8]>) -> String {
     bytes.map_or_else(String::new, |bytes| format!(" {}", text(bytes)))
 }
 
-/// The document of a CONNECT, its secrets blotted out. One that cannot be read is not shown at all.
+/// The document of a CONNECT in the client's own order, its secrets blotted out. One that cannot be read is not shown at
+/// all.
 fn without_secrets(json: &[u8]) -> String {
-    let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(json) else {
+    let Ok(Fields(fields)) = serde_json::from_slice(json) else {
         return "(unreadable)".to_owned();
     };
-    for (name, value) in &mut fields {
+    let shown = fields.iter().map(|(name, value)| {
         // Names are matched as the server reads them, in any case.
         let secret = SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret));
-        if secret && !value.is_null() {
-            *value = "[REDACTED]".into();
-        }
+        let value = if secret && value.get() != "null" {
+            "\"[REDACTED]\""
+        } else {
+            value.get()
+        };
+        format!("{}:{value}", serde_json::Value::from(name.as_str()))
+    });
+    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
+}
+
+/// The fields of an object, in order, with their values as written.
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Self(Vec::new()))
     }
-    serde_json::Value::Object(fields).to_string()
+}
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(field) = map.next_entry()? {
+            self.0.push(field);
+        }
+        Ok(self)
+    }
 }
 
 #[cfg(test)]
@@ -197,5 +230,11 @@ mod tests {
             "{shown}"
         );
         assert!(!without_secrets(br#"{"pass":"p1""#).contains("p1"));
+    }
+
+    #[test]
+    fn a_connect_is_shown_in_its_own_order() {
+        let json = r#"{"verbose":false,"lang":"x","echo":1.0,"pass":null}"#;
+        assert_eq!(without_secrets(json.as_bytes()), json);
     }
 }

@@ -4,6 +4,7 @@
 //! buffer as messages, so that a PONG follows every delivery that came before it.
 
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -259,14 +260,28 @@ impl Session {
             Published::Delivered(0) => self.untaken(message.subject, message, turn),
             Published::UntakenAs(subject) => self.untaken(&subject, message, turn),
             Published::Delivered(_) => {}
-            Published::Denied => self.error(&errors::publish_denied(message.subject), turn),
-            Published::DeniedAs(subject) => self.error(&errors::publish_denied(&subject), turn),
+            Published::Denied => self.publish_denied(message.subject, turn),
+            Published::DeniedAs(subject) => self.publish_denied(&subject, turn),
             Published::ReplyDenied => {
                 let reply = message.reply.unwrap_or_default();
                 let text = errors::publish_reply_denied(reply);
                 self.error(&text, turn);
+                self.violation(format_args!("Publish Violation - Reply {}", errors::quote(reply)));
             }
         }
+    }
+
+    fn publish_denied(&mut self, subject: &[u8], turn: &mut Turn<'_>) {
+        self.error(&errors::publish_denied(subject), turn);
+        self.violation(format_args!(
+            "Publish Violation - Subject {}",
+            errors::quote(subject)
+        ));
+    }
+
+    /// Writes into the log what the client may not do.
+    fn violation(&self, what: fmt::Arguments<'_>) {
+        tracing::error!(client = %self.connection.log_name(), "{what}");
     }
 
     /// Tells a requester that nobody took its request, where it wants to know.
@@ -290,6 +305,12 @@ impl Session {
         if !permitted || queue == Some(SYSTEM_GROUP) {
             let text = errors::subscribe_denied(pattern, queue);
             self.error(&text, turn);
+            let queue = queue.map_or_else(String::new, |queue| format!(", Queue: {}", errors::quote(queue)));
+            self.violation(format_args!(
+                "Subscription Violation - Subject {}{queue}, SID {}",
+                errors::quote(pattern),
+                String::from_utf8_lossy(sid)
+            ));
             return Next::Continue;
         }
         let limits = connection.server.limits();
@@ -301,12 +322,18 @@ impl Session {
         if subject::token_count(pattern) > tokens_max {
             let text = errors::subscribe_too_many_tokens(pattern);
             self.error(&text, turn);
+            self.violation(format_args!(
+                "Subscription Violation Too Many Tokens - Subject {}, SID {}",
+                errors::quote(pattern),
+                String::from_utf8_lossy(sid)
+            ));
             return Next::Continue;
         }
         if let Some(max) = self.max_subscriptions
             && connection.subscriptions.lock().len() as u64 >= max
         {
             self.error(errors::MAX_SUBSCRIPTIONS, turn);
+            self.violation(format_args!("{}", errors::MAX_SUBSCRIPTIONS));
             return Next::Continue;
         }
         let valid = subject::is_valid_subscription(pattern);

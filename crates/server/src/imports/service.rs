@@ -79,6 +79,7 @@ impl ServiceImport {
             Some(origin) if self.share => {
                 let mut info = origin.client_info();
                 info.server = Some(turn.server.name.clone());
+                info.name_tag = origin.user_name();
                 compact(&info)
             }
             origin => {

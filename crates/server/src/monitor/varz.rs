@@ -197,7 +197,7 @@ pub(crate) fn varz(shared: &Shared) -> Varz {
             .as_ref()
             .or(monitoring.https.as_ref())
             .or(options.listen.as_ref())
-            .map(|listen| listen.host.clone())
+            .map(|listen| listen.with_host_of(options.listen.as_ref()).host)
             .unwrap_or_default(),
         http_port: configured_port(monitoring.http.as_ref()),
         http_base_path: monitoring.base_path.clone(),

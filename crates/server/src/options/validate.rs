@@ -5,6 +5,7 @@
 
 use windjet_protocol::subject::is_valid_subscription;
 use windjet_protocol::transform::{Mapping, MappingError};
+use windjet_protocol::wire::errors;
 
 use super::{MappingOptions, Options, SYSTEM_ACCOUNT, TlsOptions, WebSocketOptions, check_sharing};
 use crate::auth::Authenticator;
@@ -96,14 +97,8 @@ impl Options {
         if self.monitoring.https.is_some() && self.tls.is_none() {
             problems.push("TLS cert and key required for HTTPS".to_owned());
         }
-        if let Some(advertise) = &self.client_advertise
-            && !advertise.contains('[')
-            && advertise.matches(':').count() > 1
-        {
-            problems.push(format!(
-                "Error setting server INFO with ClientAdvertise value of {advertise}, \
-                 err=address {advertise}: too many colons in address"
-            ));
+        if let Some(problem) = self.client_advertise.as_deref().and_then(check_advertise) {
+            problems.push(problem);
         }
         if let Some(tls) = &self.tls {
             check_pins(tls, "", problems);
@@ -145,6 +140,27 @@ pub(crate) fn check_mapping(mapping: &MappingOptions) -> Result<(), MappingError
         .iter()
         .map(|to| (to.subject.as_str(), u32::from(to.weight)));
     Mapping::weighted(&mapping.source, destinations).map(drop)
+}
+
+/// Why clients cannot be told this address, in nats-server's words.
+fn check_advertise(advertise: &str) -> Option<String> {
+    let error = if !advertise.contains('[') && advertise.matches(':').count() > 1 {
+        format!("address {advertise}: too many colons in address")
+    } else {
+        let (_, port) = advertise
+            .rsplit_once(':')
+            .filter(|(_, port)| !port.ends_with(']'))?;
+        if port.parse::<u16>().is_ok() {
+            return None;
+        }
+        format!(
+            "strconv.Atoi: parsing {}: invalid syntax",
+            errors::quote(port.as_bytes())
+        )
+    };
+    Some(format!(
+        "Error setting server INFO with ClientAdvertise value of {advertise}, err={error}"
+    ))
 }
 
 fn check_pins(tls: &TlsOptions, prefix: &str, problems: &mut Vec<String>) {
@@ -209,4 +225,28 @@ fn check_origin(origin: &str) -> Result<(), String> {
         return Err(format!(" {origin:?}: host is required"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_clients_cannot_be_told_is_refused() {
+        for good in [
+            "example.test",
+            "example.test:4222",
+            "10.0.0.1:1",
+            "[::1]:4222",
+            "[::1]",
+        ] {
+            assert_eq!(check_advertise(good), None, "{good}");
+        }
+        for (bad, why) in [
+            ("x:y", "strconv.Atoi: parsing \"y\": invalid syntax"),
+            ("a:b:1", "address a:b:1: too many colons in address"),
+        ] {
+            assert!(check_advertise(bad).unwrap().ends_with(why), "{bad}");
+        }
+    }
 }

@@ -169,6 +169,15 @@ fn system_name(options: &Options, authenticator: &Authenticator) -> Option<Strin
         .as_deref()
         .or_else(|| authenticator.claimed_system_account());
     // Claims that name no system account leave the server without one.
+    if chosen.is_none()
+        && options
+            .auth
+            .jwt
+            .as_ref()
+            .is_some_and(|jwt| !jwt.operators.is_empty())
+    {
+        tracing::warn!("Trusted Operators should utilize a System Account");
+    }
     let fallback = (!authenticator.is_operator_mode()).then_some(SYSTEM_ACCOUNT);
     chosen.or(fallback).map(str::to_owned)
 }

@@ -326,12 +326,9 @@ impl Shared {
             version: connect.version.clone(),
         });
         events::authentication_failed(self, connection);
-        tracing::error!(
-            client = %connection.log_name(),
-            reason = %failure,
-            "authentication error - User {:?}",
-            credentials.shown_user()
-        );
+        let client = connection.log_name();
+        tracing::error!(%client, "authentication error - {}", credentials.log_name());
+        tracing::debug!(%client, "not admitted: {failure}");
     }
 
     fn report_slow_consumer(&self, connection: &Connection, reason: CloseReason) {

@@ -51,7 +51,9 @@ impl UserInfo {
         let expires = identity
             .and_then(|identity| identity.user_expires_at)
             .and_then(|at| at.duration_since(SystemTime::now()).ok())
-            .map(|left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+            // Whole seconds, and nothing within the last one, as nats-server tells it.
+            .map(|left| left.as_secs().saturating_mul(1_000_000_000))
+            .filter(|&left| left > 0);
         Some(Self {
             user: identity.map(|identity| identity.user.clone()).unwrap_or_default(),
             user_name: identity.and_then(|identity| identity.user_name.clone()),
