@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use super::vars::Vars;
 
 /// How long a step waits for what it expects.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// How long a server that refuses connections is watched for its end.
+const AFTERMATH: Duration = Duration::from_millis(200);
 
 /// What a run brought.
 #[derive(Debug, Clone)]
@@ -369,7 +373,17 @@ impl<'a> Run<'a> {
     /// A server that ended although the script did not want it to, or that panicked, is a fault.
     fn untimely_end(&mut self) -> Option<String> {
         let runs = self.runs;
-        let ended = self.server.running().ok()?.has_exited();
+        // A server that refuses connections is in lame duck mode, or so freshly dead that the system still says it runs.
+        let refuses = self
+            .server
+            .client_addr()
+            .is_ok_and(|addr| TcpStream::connect(addr).is_err());
+        let process = self.server.running().ok()?;
+        let ended = if runs && refuses {
+            until("its end", AFTERMATH, || process.has_exited()).is_ok()
+        } else {
+            process.has_exited()
+        };
         let log = self.server.log();
         let said = log
             .iter()
