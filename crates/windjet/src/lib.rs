@@ -19,11 +19,14 @@
 //! # }
 //! ```
 //!
-//! Features: `test-util` adds the `test` module, which gives a private server in one line.
+//! Features: `test-util` adds the `test` module, which gives a private server in one line; `client` adds the module `kit`,
+//! the client kit for JetStream consumers over the official client.
 
 #[cfg(feature = "test-util")]
 pub mod test;
 
+#[cfg(feature = "client")]
+pub use windjet_client as kit;
 pub use windjet_protocol as protocol;
 pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
 pub use windjet_server::{

@@ -1,0 +1,189 @@
+//! A JetStream server for each test, and what tests do with it.
+//!
+//! Every test is written against [`World`] and does not know which server it runs on. [`jetstream_tests!`] makes one
+//! test of it for each server that can run it; to switch another one on is one line there.
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, Context, consumer, stream};
+use windjet_client::async_nats;
+use windjet_client::pull::{Options, Puller, Target};
+use windjet_testkit::server::{ServerUnderTest, Setup};
+
+/// Long enough for anything that should happen; only a failing test waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Which server to run on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Backend {
+    /// The real nats-server.
+    Real,
+}
+
+impl Backend {
+    fn setup(self) -> Setup {
+        match self {
+            Self::Real => ServerUnderTest::real().unwrap(),
+        }
+    }
+}
+
+/// Makes one test for each server out of functions that take a [`World`].
+#[macro_export]
+macro_rules! jetstream_tests {
+    ($($(#[$meta:meta])* async fn $name:ident($world:ident: World) $body:block)*) => {
+        $($(#[$meta])* async fn $name(#[allow(unused_mut)] mut $world: $crate::harness::World) $body)*
+
+        mod real {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::harness::World::start($crate::harness::Backend::Real).await).await;
+                }
+            )*
+        }
+    };
+}
+
+/// A server with JetStream and a client of it.
+pub(crate) struct World {
+    pub(crate) server: ServerUnderTest,
+    pub(crate) client: async_nats::Client,
+    pub(crate) js: Context,
+}
+
+impl World {
+    pub(crate) async fn start(backend: Backend) -> Self {
+        let server = tokio::task::spawn_blocking(move || {
+            backend.setup().flags(["-js", "-sd", "store"]).start().unwrap()
+        })
+        .await
+        .unwrap();
+        let client = connect(&server).await;
+        let js = jetstream::new(client.clone());
+        Self { server, client, js }
+    }
+
+    /// Kills the server and starts it again on the same port and store.
+    pub(crate) fn restart(&mut self) {
+        self.server.restart().unwrap();
+    }
+
+    /// Sends the server a signal by name: `STOP` makes it silent without ending it, `CONT` wakes it again.
+    pub(crate) fn signal(&mut self, name: &str) {
+        let id = self.server.running().unwrap().id().to_string();
+        let status = std::process::Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// A stream on `name.>` in lower case, in memory unless told otherwise.
+    pub(crate) async fn stream(&self, name: &str) -> stream::Stream {
+        self.stream_with(name, stream::Config::default()).await
+    }
+
+    pub(crate) async fn stream_with(&self, name: &str, config: stream::Config) -> stream::Stream {
+        let subjects = if config.subjects.is_empty() {
+            vec![format!("{}.>", name.to_lowercase())]
+        } else {
+            config.subjects.clone()
+        };
+        let name = name.to_owned();
+        self.js
+            .create_stream(stream::Config {
+                name,
+                subjects,
+                ..config
+            })
+            .await
+            .unwrap()
+    }
+
+    /// A durable pull consumer with an ack wait of a minute.
+    pub(crate) async fn durable(&self, stream: &str, durable: &str) {
+        self.durable_with(stream, durable, consumer::pull::Config::default())
+            .await;
+    }
+
+    pub(crate) async fn durable_with(&self, stream: &str, durable: &str, config: consumer::pull::Config) {
+        let ack_wait = if config.ack_wait.is_zero() {
+            Duration::from_secs(60)
+        } else {
+            config.ack_wait
+        };
+        let config = consumer::pull::Config {
+            durable_name: Some(durable.to_owned()),
+            ack_wait,
+            ..config
+        };
+        self.js.create_consumer_on_stream(config, stream).await.unwrap();
+    }
+
+    pub(crate) async fn info(&self, stream: &str, durable: &str) -> consumer::Info {
+        let stream = self.js.get_stream_no_info(stream).await.unwrap();
+        stream.consumer_info(durable).await.unwrap()
+    }
+
+    pub(crate) async fn puller(&self, stream: &str, durable: &str) -> Puller {
+        let target = Target::new(stream, durable).unwrap();
+        Puller::new(self.client.clone(), target, Options::default())
+            .await
+            .unwrap()
+    }
+
+    /// Publishes `count` messages with their number, from 0, as payload, and waits for their acks.
+    pub(crate) async fn publish(&self, subject: &str, count: usize) {
+        let mut acks = Vec::new();
+        for number in 0..count {
+            let ack = self
+                .js
+                .publish(subject.to_owned(), number.to_string().into())
+                .await
+                .unwrap();
+            acks.push(ack.into_future());
+        }
+        for ack in acks {
+            ack.await.unwrap();
+        }
+    }
+}
+
+async fn connect(server: &ServerUnderTest) -> async_nats::Client {
+    async_nats::ConnectOptions::new()
+        .reconnect_delay_callback(|_| Duration::from_millis(20))
+        .connect(server.url().unwrap())
+        .await
+        .unwrap()
+}
+
+/// Asks again until `condition` gives a value.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut condition: impl FnMut() -> F,
+) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited in vain for {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Lets time pass on the server, whose clock no test can control. Never a guess how long something takes.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// Fails the test when `future` takes too long.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
