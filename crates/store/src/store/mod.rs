@@ -11,6 +11,7 @@
 mod compact;
 mod ids;
 mod keeper;
+mod memory;
 mod pump;
 mod recover;
 mod replay;
@@ -373,7 +374,7 @@ impl Core {
         if stream.storage == Storage::File {
             self.tail.fetch_add(bytes, Ordering::Relaxed);
         } else if bytes > 0 {
-            keeper::reclaim_memory(stream);
+            memory::reclaim_memory(stream);
         }
         op
     }

@@ -1,0 +1,134 @@
+//! What changed in all streams, told to the manifest in one batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use crate::index::{SPAN, Settled, StreamIndex};
+use crate::manifest::{ConsumerEntry, Entry, LiveEntry, StreamEntry};
+use crate::options::Storage;
+use crate::stream::shared::StreamShared;
+
+/// What the manifest says about a stream.
+pub(crate) fn stream_entry(index: &StreamIndex, settled: Settled) -> StreamEntry {
+    StreamEntry {
+        options: index.options.clone(),
+        settled_seq: settled.seq,
+        settled_time: settled.time,
+        floor: index.first_seq,
+        last_seq: index.last_seq,
+        last_time: index.last_time,
+        ceiling: index.ceiling,
+        lost: index.lost.iter().map(|(first, last)| (*first, *last)).collect(),
+    }
+}
+
+/// Which settled messages of a span are live.
+fn live_entry(index: &StreamIndex, number: u64, upto: u64) -> LiveEntry {
+    let start = number * SPAN as u64;
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    if let Some(span) = index.spans.get(&number) {
+        span.each(0, |off, _| {
+            if start + off as u64 > upto {
+                return false;
+            }
+            match runs.last_mut() {
+                Some(run) if usize::from(run.1) + 1 == off => run.1 = off as u16,
+                _ => runs.push((off as u16, off as u16)),
+            }
+            true
+        });
+    }
+    LiveEntry { upto, runs }
+}
+
+/// What changed in all streams, taken for one batch of the manifest.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    changed: Vec<(Arc<StreamShared>, BTreeSet<u64>, BTreeSet<String>)>,
+    gone: Vec<u64>,
+}
+
+impl Gathered {
+    pub(super) fn take(core: &Core, settled: &BTreeMap<u64, Settled>, entries: &mut Vec<Entry>) -> Self {
+        let streams: Vec<_> = core.registry.lock().all.values().cloned().collect();
+        let mut out = Self::default();
+        for stream in streams.into_iter().filter(|s| s.storage == Storage::File) {
+            let incarnation = stream.incarnation;
+            let moved = settled.get(&incarnation);
+            let mut index = stream.index.write();
+            if !index.created {
+                continue;
+            }
+            let d = &mut index.dirty;
+            if moved.is_none() && !d.stream && d.spans.is_empty() && d.consumers.is_empty() {
+                continue;
+            }
+            let (spans, consumers) = (std::mem::take(&mut d.spans), std::mem::take(&mut d.consumers));
+            d.stream = false;
+            if index.deleted {
+                entries.push(Entry::StreamGone(incarnation));
+                out.gone.push(incarnation);
+            } else {
+                let to = moved.copied().unwrap_or(index.settled);
+                entries.push(Entry::Stream(incarnation, stream_entry(&index, to)));
+                for number in &spans {
+                    entries.push(Entry::Live(
+                        incarnation,
+                        *number,
+                        live_entry(&index, *number, to.seq),
+                    ));
+                }
+                for name in &consumers {
+                    entries.push(consumer_entry(&index, incarnation, name));
+                }
+            }
+            drop(index);
+            out.changed.push((stream, spans, consumers));
+        }
+        out
+    }
+
+    /// The batch was not written: everything is still to be said.
+    pub(super) fn put_back(self) {
+        for (stream, spans, consumers) in self.changed {
+            let mut index = stream.index.write();
+            index.dirty.stream = true;
+            index.dirty.spans.extend(spans);
+            index.dirty.consumers.extend(consumers);
+        }
+    }
+
+    /// The batch is durable: deleted streams need no place any more.
+    pub(super) fn forget_gone(self, core: &Core) {
+        for incarnation in self.gone {
+            let stream = core.registry.lock().all.remove(&incarnation);
+            if let Some(stream) = stream {
+                let mut index = stream.index.write();
+                index.parts.clear();
+                let left: u64 = index.tail.iter().map(|c| c.bytes.len() as u64).sum();
+                index.tail = crate::index::Tail::default();
+                core.tail.fetch_sub(left, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn consumer_entry(index: &StreamIndex, incarnation: u64, name: &str) -> Entry {
+    match index.consumers.get(name) {
+        None => Entry::ConsumerGone(incarnation, name.to_owned()),
+        Some(c) => {
+            let mut state = Vec::new();
+            c.state.as_change().encode(&mut state);
+            Entry::Consumer(
+                incarnation,
+                name.to_owned(),
+                ConsumerEntry {
+                    config: c.config.clone(),
+                    state: state.into(),
+                },
+            )
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The materialiser: empties journal files into segments, keeps the manifest, removes dead files.
+//!
+//! One piece of work per call of [`Keeper::step`]. The order never varies: journal synced, segment bytes synced, directory
+//! synced, manifest synced; only then are journal files recycled and dead files unlinked. A step that fails is begun
+//! again from the journal, which still has everything.
+//!
+//! A stream with [`crate::StoreOptions::own_segment_min`] live bytes in the journal file gets a segment of its own, all
+//! others share one, sorted by stream: one file per journal file at least, never one per stream. Records already removed
+//! are not written; a work queue that keeps up writes no segments.
+
+mod ballast;
+mod changes;
+mod job;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(crate) use ballast::BALLAST;
+use ballast::Ballast;
+use changes::Gathered;
+pub(crate) use changes::stream_entry;
+use job::Job;
+pub(crate) use job::live_bytes;
+
+use super::Core;
+use super::pump::Step;
+use crate::fault::Fault;
+use crate::journal::{JournalFile, journal_name, make_file, next_size};
+use crate::manifest::{Entry, Manifest, SegmentEntry};
+use crate::segment::{FooterPart, Part, Segment, SegmentWriter, segment_name};
+
+/// The materialiser's state.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) manifest: Manifest,
+    /// Whether the manifest's end is unknown after a failure; it is then begun anew before anything else.
+    broken: bool,
+    pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
+    job: Option<Job>,
+    /// Segments the manifest has forgotten and readers may still hold.
+    doomed: Vec<Arc<Segment>>,
+    pub(crate) compaction: super::compact::Compaction,
+    ballast: Ballast,
+}
+
+/// A segment whose bytes are synced and which nothing names yet.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) parts: Vec<FooterPart>,
+}
+
+impl Keeper {
+    pub(crate) fn new(manifest: Manifest, segments: BTreeMap<u64, Arc<Segment>>) -> Self {
+        Self {
+            manifest,
+            broken: false,
+            segments,
+            job: None,
+            doomed: Vec::new(),
+            compaction: super::compact::Compaction::default(),
+            ballast: Ballast::default(),
+        }
+    }
+
+    /// One piece of work.
+    pub(crate) fn step(&mut self, core: &Core, force: bool) -> io::Result<Step> {
+        let result = self.try_step(core, force);
+        if let Err(e) = &result {
+            self.failed(core, e);
+        }
+        result
+    }
+
+    fn try_step(&mut self, core: &Core, force: bool) -> io::Result<Step> {
+        if core.has_failed() {
+            return Ok(Step::Idle);
+        }
+        if self.broken {
+            self.manifest.rewrite(&*core.disk)?;
+            self.broken = false;
+            return Ok(Step::Worked);
+        }
+        if core.disk_full.load(Ordering::Relaxed) {
+            self.try_resume(core)?;
+        } else if !self.ballast.checked {
+            self.check_ballast(core)?;
+        }
+        if self.unlink(core)? {
+            return Ok(Step::Worked);
+        }
+        if self.job.is_some() {
+            return self.work(core);
+        }
+        if self.manifest.wants_rewrite(core.options.manifest_max) {
+            self.manifest.rewrite(&*core.disk)?;
+            return Ok(Step::Worked);
+        }
+        if self.grow(core)? {
+            return Ok(Step::Worked);
+        }
+        match self.begin(core, force)? {
+            Step::Idle if !core.disk_full.load(Ordering::Relaxed) => self.compact_step(core),
+            step => Ok(step),
+        }
+    }
+
+    /// After an error nothing acknowledged is lost: the journal has it. What was begun is begun again.
+    fn failed(&mut self, core: &Core, error: &io::Error) {
+        if let Some(job) = self.job.take() {
+            for writer in [job.own, job.common].into_iter().flatten() {
+                let _ = core.disk.remove(&segment_name(writer.id));
+            }
+            for finished in job.finished {
+                let _ = core.disk.remove(&segment_name(finished.segment.id));
+            }
+        }
+        self.compaction.abandon(&*core.disk);
+        if error.kind() == io::ErrorKind::StorageFull {
+            self.disk_full(core);
+        }
+    }
+
+    /// A file number that no file ever had.
+    pub(crate) fn take_file(&mut self) -> u64 {
+        let id = self.manifest.image.next_file;
+        self.manifest.image.next_file += 1;
+        id
+    }
+
+    /// Appends to the manifest; after a failure it is begun anew before it is used again.
+    ///
+    /// The journal is synced first: what a weak stream committed may only be written, and neither the state of a stream nor
+    /// the choice of what compaction left out may run ahead of what is synced.
+    pub(crate) fn append(&mut self, core: &Core, entries: Vec<Entry>) -> io::Result<()> {
+        if !core.options.fault(Fault::SegmentBeforeJournal) {
+            core.sync_step()?;
+        }
+        if core.has_failed() {
+            return Err(io::Error::other("the journal failed"));
+        }
+        let result = self.manifest.append(entries);
+        self.broken |= result.is_err();
+        result
+    }
+
+    // The journal.
+
+    /// Makes another journal file when no free one is left and the journal may still grow.
+    fn grow(&mut self, core: &Core) -> io::Result<bool> {
+        let (slot, size) = {
+            let mut pump = core.pump.lock();
+            if !pump.journal.free.is_empty() {
+                return Ok(false);
+            }
+            let o = &core.options;
+            match next_size(
+                o.journal_first,
+                o.journal_file_max,
+                o.journal_max,
+                pump.journal.size(),
+            ) {
+                Some(size) => (pump.journal.take_slot(), size),
+                None => return Ok(false),
+            }
+        };
+        let file = make_file(&*core.disk, &journal_name(slot), size)?;
+        core.disk.sync_dir()?;
+        core.pump
+            .lock()
+            .journal
+            .free
+            .push_back(JournalFile::new(slot, file, size));
+        core.wake_waiting();
+        Ok(true)
+    }
+
+    // Dead files.
+
+    /// Takes segments out of the manifest; their files go when no reader holds them.
+    pub(crate) fn doom(
+        &mut self,
+        core: &Core,
+        dead: Vec<Arc<Segment>>,
+        mut entries: Vec<Entry>,
+    ) -> io::Result<()> {
+        if core.options.fault(Fault::UnlinkBeforeManifest) {
+            for segment in &dead {
+                core.disk.remove(&segment_name(segment.id))?;
+            }
+            core.disk.sync_dir()?;
+        }
+        entries.extend(dead.iter().map(|s| Entry::SegmentGone(s.id)));
+        self.append(core, entries)?;
+        for segment in &dead {
+            self.segments.remove(&segment.id);
+        }
+        self.doomed.extend(dead);
+        Ok(())
+    }
+
+    /// Removes the files of doomed segments that nobody holds.
+    fn unlink(&mut self, core: &Core) -> io::Result<bool> {
+        let free = self.doomed.iter().position(|s| Arc::strong_count(s) == 1);
+        let Some(segment) = free.map(|i| self.doomed.swap_remove(i)) else {
+            return Ok(false);
+        };
+        core.segments.forget(segment.id);
+        match core.disk.remove(&segment_name(segment.id)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(true),
+        }
+    }
+
+    /// Notes a clean end, and every stream's last sequence with it.
+    pub(crate) fn close(&mut self, core: &Core) -> io::Result<()> {
+        if self.broken {
+            self.manifest.rewrite(&*core.disk)?;
+            self.broken = false;
+        }
+        let mut entries = Vec::new();
+        let settled = BTreeMap::new();
+        let _ = Gathered::take(core, &settled, &mut entries);
+        entries.push(Entry::Boot {
+            id: core.disk.boot_id(),
+            clean: true,
+        });
+        self.append(core, entries)
+    }
+}
+
+pub(crate) fn end_segment(writer: SegmentWriter, rank: u64) -> io::Result<Finished> {
+    let id = writer.id;
+    let (parts, len) = writer.finish()?;
+    Ok(Finished {
+        segment: Arc::new(Segment { id, len, rank }),
+        parts,
+    })
+}
+
+pub(crate) fn segment_entry(f: &Finished) -> SegmentEntry {
+    let range = |p: &FooterPart| {
+        (
+            p.incarnation,
+            p.seqs.first().copied().unwrap_or(0),
+            p.seqs.last().copied().unwrap_or(0),
+        )
+    };
+    SegmentEntry {
+        len: f.segment.len,
+        rank: f.segment.rank,
+        parts: f.parts.iter().map(range).collect(),
+    }
+}
+
+/// Tells the streams of a segment that it has their records.
+pub(crate) fn attach(core: &Core, f: &Finished) {
+    for part in &f.parts {
+        let stream = core.registry.lock().all.get(&part.incarnation).cloned();
+        let (Some(stream), Some(first_seq), Some(last_seq)) = (stream, part.seqs.first(), part.seqs.last())
+        else {
+            continue;
+        };
+        let part = Part {
+            segment: f.segment.clone(),
+            first_seq: *first_seq,
+            last_seq: *last_seq,
+            count: part.seqs.len() as u64,
+            blocks: part.blocks.clone().into_boxed_slice(),
+        };
+        stream.index.write().parts.insert(part.first_seq, Arc::new(part));
+    }
+}
