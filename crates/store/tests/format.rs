@@ -191,7 +191,7 @@ fn read(reader: &StreamReader, seq: u64) -> Option<windjet_store::Message> {
 
 fn live(stream: usize, seq: u64, version: u32) -> bool {
     match stream {
-        0 => !REMOVED.contains(&seq) && !(version >= 2 && ERASED.contains(seq)),
+        0 => !(REMOVED.contains(&seq) || version >= 2 && ERASED.contains(seq)),
         1 => !(seq % 7 == 2 && seq < 100),
         _ => true,
     }
