@@ -64,7 +64,7 @@ pub fn until(what: &str, wait: Duration, mut condition: impl FnMut() -> bool) ->
     clippy::disallowed_methods,
     reason = "the one place where polling pauses; every caller has a deadline"
 )]
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(LOOK_AGAIN);
 }
 

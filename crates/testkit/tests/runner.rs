@@ -9,7 +9,7 @@ use std::fs;
 
 use windjet_testkit::nats_server_path;
 use windjet_testkit::parity::suite::{Suite, Verdict};
-use windjet_testkit::parity::{load, run};
+use windjet_testkit::parity::{PATIENCE, load, run};
 
 fn scripts(text: &str) -> Vec<windjet_testkit::parity::Script> {
     let folder = tempfile::tempdir().unwrap();
@@ -35,6 +35,7 @@ fn the_real_server_equals_itself() {
         server: real,
         jobs: 1,
         rows: [].into(),
+        hopeless: [].into(),
     };
     let results = suite.compare(&scripts(HONEST));
     assert_eq!(results[0].verdict, Verdict::Equal, "{:?}", results[0]);
@@ -50,14 +51,14 @@ fn the_real_server_equals_itself() {
 #[test]
 fn a_planted_difference_shows_in_the_transcript() {
     let real = nats_server_path().unwrap();
-    let honest = run(&scripts(HONEST)[0], &real);
+    let honest = run(&scripts(HONEST)[0], &real, PATIENCE);
     for (from, to) in [
         ("here", "there"),
         ("SUB foo 1", "SUB foo 2"),
         ("A: b", "A: c"),
         ("foo rep", "foo"),
     ] {
-        let planted = run(&scripts(&HONEST.replace(from, to))[0], &real);
+        let planted = run(&scripts(&HONEST.replace(from, to))[0], &real, PATIENCE);
         assert_eq!(planted.fault, None);
         assert_ne!(planted.transcript, honest.transcript, "{from} -> {to}");
     }
@@ -66,14 +67,22 @@ fn a_planted_difference_shows_in_the_transcript() {
 #[test]
 fn a_step_that_waits_in_vain_is_a_fault() {
     let real = nats_server_path().unwrap();
-    let outcome = run(&scripts("=== vain\na connect\na capture x (nothing)\n")[0], &real);
+    let outcome = run(
+        &scripts("=== vain\na connect\na capture x (nothing)\n")[0],
+        &real,
+        PATIENCE,
+    );
     assert!(outcome.fault.unwrap().starts_with("line 3:"));
 }
 
 #[test]
 fn a_server_that_dies_is_a_fault() {
     let real = nats_server_path().unwrap();
-    let outcome = run(&scripts("=== dead\na connect\nsignal KILL\nrefused\n")[0], &real);
+    let outcome = run(
+        &scripts("=== dead\na connect\nsignal KILL\nrefused\n")[0],
+        &real,
+        PATIENCE,
+    );
     assert!(
         outcome.fault.unwrap().contains("has ended"),
         "{:?}",

@@ -1,5 +1,5 @@
 //! Runs parity scripts: `parity --server A --reference B [--only REGEX] [--show] [--jobs N] [--report FILE]`, and
-//! writes the coverage page: `parity --coverage`.
+//! writes the coverage pages: `parity --coverage`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use regex::Regex;
-use windjet_testkit::parity::{coverage, load, suite};
+use windjet_testkit::parity::collection::docs_folder;
+use windjet_testkit::parity::{Collection, coverage, load, open, suite};
 use windjet_testkit::{nats_server_path, windjet_path};
 
 const USAGE: &str = "parity [options]
@@ -22,7 +23,9 @@ const USAGE: &str = "parity [options]
   --repeat N         go through the scripts N times
   --report FILE      write the failures, grouped by cause, as Markdown
   --scripts FOLDER   other scripts than the repository's
-  --coverage         write docs/parity-coverage.md and run nothing";
+  --jetstream        the scripts of JetStream instead of those of the core
+  --write-open       write the list of scripts that do not agree; what they are missing is kept
+  --coverage         write the coverage pages and run nothing";
 
 fn main() -> ExitCode {
     match work() {
@@ -43,7 +46,9 @@ struct Wish {
     jobs: usize,
     repeat: usize,
     report: Option<PathBuf>,
-    scripts: PathBuf,
+    scripts: Option<PathBuf>,
+    collection: Collection,
+    write_open: bool,
     coverage: bool,
 }
 
@@ -57,7 +62,9 @@ impl Wish {
             jobs: 4,
             repeat: 1,
             report: None,
-            scripts: suite::scripts_folder(),
+            scripts: None,
+            collection: Collection::CORE,
+            write_open: false,
             coverage: false,
         };
         let mut words = std::env::args().skip(1);
@@ -71,7 +78,9 @@ impl Wish {
                 "--jobs" => wish.jobs = value()?.parse()?,
                 "--repeat" => wish.repeat = value()?.parse()?,
                 "--report" => wish.report = Some(value()?.into()),
-                "--scripts" => wish.scripts = value()?.into(),
+                "--scripts" => wish.scripts = Some(value()?.into()),
+                "--jetstream" => wish.collection = Collection::JETSTREAM,
+                "--write-open" => wish.write_open = true,
                 "--coverage" => wish.coverage = true,
                 "--help" => return Ok(None),
                 other => bail!("unknown option {other}\n{USAGE}"),
@@ -86,12 +95,15 @@ fn work() -> Result<bool> {
         println!("{USAGE}");
         return Ok(true);
     };
-    let mut scripts = load(&wish.scripts)?;
-    let docs = suite::docs_folder();
+    let docs = docs_folder();
     if wish.coverage {
-        fs::write(docs.join("parity-coverage.md"), coverage::page(&scripts)?)?;
+        for collection in Collection::ALL {
+            let page = coverage::page(&collection, &load(&collection.folder())?)?;
+            fs::write(docs.join(collection.page), page)?;
+        }
         return Ok(true);
     }
+    let mut scripts = load(&wish.scripts.unwrap_or_else(|| wish.collection.folder()))?;
     if let Some(only) = &wish.only {
         scripts.retain(|script| only.is_match(&script.id));
     }
@@ -100,6 +112,7 @@ fn work() -> Result<bool> {
         server: wish.server.map_or_else(windjet_path, Ok)?,
         jobs: wish.jobs,
         rows: suite::rows(&fs::read_to_string(docs.join("parity.md"))?),
+        hopeless: open::list(&wish.collection)?.into_keys().collect(),
     };
     let mut good = true;
     for _ in 0..wish.repeat {
@@ -118,6 +131,9 @@ fn work() -> Result<bool> {
             results.len(),
             begin.elapsed().as_secs_f64()
         );
+        if wish.write_open {
+            open::write(&wish.collection, &results)?;
+        }
         if let Some(report) = &wish.report {
             fs::write(report, suite::report(&results))?;
         }

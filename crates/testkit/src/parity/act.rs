@@ -12,7 +12,7 @@ use crate::wire::Op;
 
 use super::escape::{bytes_of, text_of};
 use super::peer::{Heard, Peer};
-use super::run::{PATIENCE, Run};
+use super::run::Run;
 use super::show;
 use super::step::{Act, Door, Options};
 
@@ -53,20 +53,12 @@ impl Run<'_> {
             } => {
                 let target = String::from_utf8(bytes_of(&self.fill(target)?)?)?;
                 let text = bytes_of(&self.fill(text)?)?;
-                let mut bytes = match headers {
-                    None => format!("PUB {target} {}\r\n", text.len()).into_bytes(),
-                    Some(headers) => {
-                        let fields = self.fill(headers)?;
-                        let fields = fields.split(';').map(str::trim).filter(|field| !field.is_empty());
-                        let block: String = fields.map(|field| format!("{field}\r\n")).collect();
-                        let block = bytes_of(&format!("NATS/1.0\r\n{block}\r\n"))?;
-                        let (head, total) = (block.len(), block.len() + text.len());
-                        [format!("HPUB {target} {head} {total}\r\n").into_bytes(), block].concat()
-                    }
+                let block = match headers {
+                    None => None,
+                    Some(headers) => Some(self.header_block(headers)?),
                 };
-                bytes.extend_from_slice(&text);
-                bytes.extend_from_slice(b"\r\n");
-                self.peer(name)?.send(&bytes)
+                self.peer(name)?
+                    .send(&published(&target, block.as_deref(), &text))
             }
             Act::Sync => {
                 for lines in self.barrier(name)? {
@@ -132,7 +124,8 @@ impl Run<'_> {
             }
             Act::Frames(count) => {
                 for _ in 0..*count {
-                    let line = match self.peer(name)?.take_frame(Deadline::after(PATIENCE))? {
+                    let deadline = Deadline::after(self.patience);
+                    let line = match self.peer(name)?.take_frame(deadline)? {
                         Some(frame) => {
                             let mask = if frame.masked { "m" } else { "" };
                             let text = text_of(&frame.payload);
@@ -146,16 +139,17 @@ impl Run<'_> {
                 Ok(())
             }
             Act::Capture { variable, pattern } => {
-                let pattern = regex::Regex::new(&self.fill(pattern)?)?;
-                let heard = &self.peer(name)?.heard;
-                let last = pattern.captures_iter(heard).last();
-                let value = last
-                    .and_then(|found| found.get(1))
-                    .with_context(|| format!("no {pattern} in {heard}"))?;
-                let value = value.as_str().to_owned();
+                let value = self.found(name, pattern)?;
                 self.vars.set(variable, &value);
                 Ok(())
             }
+            Act::Name { variable, pattern } => {
+                let value = self.found(name, pattern)?;
+                self.vars.set(variable, &value);
+                self.named.push((value, format!("<{variable}>")));
+                Ok(())
+            }
+            Act::Ask(ask) => self.ask(name, ask),
         }
     }
 
@@ -172,7 +166,26 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn peer(&mut self, name: &str) -> Result<&mut Peer> {
+    /// The first group of the pattern's last match in what the connection received.
+    fn found(&mut self, name: &str, pattern: &str) -> Result<String> {
+        let pattern = regex::Regex::new(&self.fill(pattern)?)?;
+        let heard = &self.peer(name)?.heard;
+        let last = pattern.captures_iter(heard).last();
+        let value = last
+            .and_then(|found| found.get(1))
+            .with_context(|| format!("no {pattern} in {heard}"))?;
+        Ok(value.as_str().to_owned())
+    }
+
+    /// A header block of `Name: value` separated by semicolons.
+    pub(super) fn header_block(&self, headers: &str) -> Result<Vec<u8>> {
+        let fields = self.fill(headers)?;
+        let fields = fields.split(';').map(str::trim).filter(|field| !field.is_empty());
+        let block: String = fields.map(|field| format!("{field}\r\n")).collect();
+        bytes_of(&format!("NATS/1.0\r\n{block}\r\n"))
+    }
+
+    pub(super) fn peer(&mut self, name: &str) -> Result<&mut Peer> {
         self.peers
             .get_mut(name)
             .with_context(|| format!("there is no connection {name}"))
@@ -190,8 +203,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The next thing on a connection; INFO is taken note of.
+    /// The next thing on a connection, what was kept for later first.
     fn next(&mut self, name: &str, deadline: Deadline) -> Result<Heard> {
+        match self.peer(name)?.stash.pop_front() {
+            Some(kept) => Ok(kept),
+            None => self.fresh(name, deadline),
+        }
+    }
+
+    /// The next thing that comes in on a connection; INFO is taken note of.
+    pub(super) fn fresh(&mut self, name: &str, deadline: Deadline) -> Result<Heard> {
         let heard = self.peer(name)?.next(deadline)?;
         if let Heard::Op(op) = &heard {
             let peer = self.peer(name)?;
@@ -235,9 +256,9 @@ impl Run<'_> {
 
     /// Records the next thing; false at the end of the stream. Silence is a fault.
     fn hear(&mut self, name: &str, what: &str) -> Result<bool> {
-        let heard = self.next(name, Deadline::after(PATIENCE))?;
+        let heard = self.next(name, Deadline::after(self.patience))?;
         if matches!(heard, Heard::Silence) {
-            bail!("{name} heard nothing for {PATIENCE:?} instead of {what}");
+            bail!("{name} heard nothing for {:?} instead of {what}", self.patience);
         }
         let lines = self.shown(&heard);
         self.record_block(&format!("{name} <"), lines);
@@ -249,9 +270,9 @@ impl Run<'_> {
         self.peer(name)?.send(b"PING\r\n")?;
         let mut entries = Vec::new();
         loop {
-            match self.next(name, Deadline::after(PATIENCE))? {
+            match self.next(name, Deadline::after(self.patience))? {
                 Heard::Op(Op::Pong) => return Ok(entries),
-                Heard::Silence => bail!("{name} heard nothing for {PATIENCE:?} instead of PONG"),
+                Heard::Silence => bail!("{name} heard nothing for {:?} instead of PONG", self.patience),
                 heard => {
                     entries.push(self.shown(&heard));
                     if matches!(heard, Heard::End) {
@@ -263,9 +284,9 @@ impl Run<'_> {
     }
 
     fn info(&mut self, name: &str, full: bool) -> Result<()> {
-        let heard = self.next(name, Deadline::after(PATIENCE))?;
+        let heard = self.next(name, Deadline::after(self.patience))?;
         match &heard {
-            Heard::Silence => bail!("{name} heard nothing for {PATIENCE:?} instead of INFO"),
+            Heard::Silence => bail!("{name} heard nothing for {:?} instead of INFO", self.patience),
             Heard::Op(Op::Info(_)) if !full => {}
             _ => {
                 let lines = self.shown(&heard);
@@ -275,7 +296,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn connect(&mut self, name: &str, full: bool, options: &Options) -> Result<()> {
+    pub(super) fn connect(&mut self, name: &str, full: bool, options: &Options) -> Result<()> {
         if !self.peers.get(name).is_some_and(Peer::is_open) {
             self.dial(name, Door::Client)?;
         }
@@ -304,10 +325,11 @@ impl Run<'_> {
         // PONG and then, for clients that take asynchronous INFO, the second INFO; or whatever ends this.
         let mut expected = if asynchronous { 2 } else { 1 };
         while expected > 0 {
-            let heard = self.next(name, Deadline::after(PATIENCE))?;
+            let heard = self.next(name, Deadline::after(self.patience))?;
             match &heard {
                 Heard::Silence => bail!(
-                    "{name} heard nothing for {PATIENCE:?} after {}",
+                    "{name} heard nothing for {:?} after {}",
+                    self.patience,
                     summary.join(" ")
                 ),
                 Heard::Op(Op::Info(_) | Op::Pong) => expected -= 1,
@@ -333,7 +355,8 @@ impl Run<'_> {
     }
 
     fn raw(&mut self, name: &str, wanted: Option<usize>) -> Result<()> {
-        let bytes = self.peer(name)?.take_raw(wanted, Deadline::after(PATIENCE))?;
+        let deadline = Deadline::after(self.patience);
+        let bytes = self.peer(name)?.take_raw(wanted, deadline)?;
         let heard = &mut self.peer(name)?.heard;
         heard.push('\n');
         heard.push_str(&String::from_utf8_lossy(&bytes));
@@ -345,7 +368,7 @@ impl Run<'_> {
     fn tls(&mut self, name: &str, certificate: Option<&str>, host: &str, old: bool) -> Result<()> {
         let config = tls::client_config(certificate, old)?;
         let link = self.peer(name)?.take_link()?;
-        match link.upgrade(config, host, PATIENCE) {
+        match link.upgrade(config, host, self.patience) {
             Ok((link, version)) => {
                 self.peer(name)?.put_link(link);
                 self.record(format!("{name} tls: {version}"));
@@ -379,9 +402,9 @@ impl Run<'_> {
             .map(|(name, value)| format!("{name}: {value}\r\n"))
             .collect();
         let request = self.fill(&format!("{method} {path} HTTP/1.1\r\n{headers}\r\n"))?;
+        let deadline = Deadline::after(self.patience);
         let peer = self.peer(name)?;
         peer.send_raw(request.as_bytes())?;
-        let deadline = Deadline::after(PATIENCE);
         let Some(mut response) = peer.take_with(deadline, take_head)? else {
             self.record(format!("{name} upgrade: no answer"));
             return Ok(());
@@ -413,4 +436,18 @@ impl Run<'_> {
         self.record_block(&format!("{name} upgrade:"), lines);
         Ok(())
     }
+}
+
+/// The bytes of a PUB or HPUB; `target` is the subject and perhaps a reply subject.
+pub(super) fn published(target: &str, block: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
+    let block = block.unwrap_or_default();
+    let mut bytes = if block.is_empty() {
+        format!("PUB {target} {}\r\n", text.len()).into_bytes()
+    } else {
+        format!("HPUB {target} {} {}\r\n", block.len(), block.len() + text.len()).into_bytes()
+    };
+    bytes.extend_from_slice(block);
+    bytes.extend_from_slice(text);
+    bytes.extend_from_slice(b"\r\n");
+    bytes
 }

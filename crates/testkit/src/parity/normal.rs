@@ -93,7 +93,17 @@ impl Normal {
 
     fn value(&self, key: &str, json: Json) -> Json {
         match json {
-            Json::Object(fields) => {
+            Json::Object(mut fields) => {
+                // A server counts the messages of the system account that it has sent: no two runs have the same number.
+                let about_a_server = ["host", "id"]
+                    .iter()
+                    .all(|name| fields.iter().any(|(found, _)| found == name));
+                if let Some((_, count)) = fields
+                    .iter_mut()
+                    .find(|(name, _)| about_a_server && name == "seq")
+                {
+                    *count = Json::Scalar("<number>".to_owned());
+                }
                 let kept = fields
                     .into_iter()
                     .filter(|(name, _)| !FREE.contains(&name.as_str()) && !self.rules.dropped.contains(name));
@@ -135,7 +145,8 @@ impl Normal {
         }
         let name = match key {
             "client_id" | "cid" | "id" => Some(self.clients.get(&raw).map_or("<cid>", String::as_str)),
-            "mem" | "cpu" | "cores" | "gomaxprocs" | "seq" | "rtt" => Some("<number>"),
+            "mem" | "cpu" | "cores" | "gomaxprocs" | "rtt" | "ack_time" => Some("<number>"),
+            "active" | "pause_remaining" if raw.len() > 3 && !raw.starts_with('-') => Some("<number>"),
             "expires" if raw.ends_with("000000000") => Some("<whole seconds>"),
             "port" => port(&raw, self.ports.iter().chain(&self.remotes)),
             _ => port(&raw, self.ports.iter()),
@@ -246,6 +257,14 @@ fn usual() -> &'static [(Regex, &'static str)] {
             (r"\bN[A-Z2-7]{55}\b", "<server-id>"),
             (r"\bX[A-Z2-7]{55}\b", "<xkey>"),
             (r"\b2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", "<time>"),
+            (r"(\$JS\.ACK\.\S+?)\.1\d{18}\.(\d+)", "$1.<ns>.$2"),
+            (r"(\$JS\.FC\.\S+)\.[0-9A-Za-z]{4}\b", "$1.<id>"),
+            (
+                r"(\$JS\.SNAPSHOT\.ACK\.[^. ]+)\.[0-9A-Za-z]+\.(\d+)",
+                "$1.<id>.$2",
+            ),
+            (r"(\$JS\.SNAPSHOT\.RESTORE\.[^. ]+)\.[0-9A-Za-z]+", "$1.<id>"),
+            (r"\b_IN\.[0-9A-Za-z]+\.\d+\b", "<inbox>"),
             (r"\b_R_\.[A-Za-z0-9]+\.[A-Za-z0-9]+", "_R_.<id>"),
             (r"\bsha256:[0-9a-f]{64}", "sha256:<digest>"),
             (r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "<token>"),

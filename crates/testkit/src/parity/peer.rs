@@ -44,6 +44,10 @@ pub(super) struct Peer {
     pub(super) nonce: Option<String>,
     /// Whether PINGs are recorded instead of answered.
     pub(super) keeps_pings: bool,
+    /// How many questions were asked on it.
+    pub(super) asked: usize,
+    /// What came while a question waited for its answer.
+    pub(super) stash: VecDeque<Heard>,
     /// All operations as text, for patterns.
     pub(super) heard: String,
 }
@@ -54,6 +58,11 @@ impl Peer {
             link: Some(link),
             ..Self::default()
         }
+    }
+
+    /// The last of what was heard, for messages.
+    pub(super) fn heard_tail(&self) -> &str {
+        self.heard.lines().next_back().unwrap_or_default()
     }
 
     pub(super) fn is_open(&self) -> bool {

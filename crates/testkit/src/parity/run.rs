@@ -26,8 +26,8 @@ use super::show;
 use super::step::{Action, Step, View};
 use super::vars::Vars;
 
-/// How long a step waits for what it expects.
-pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a step usually waits for what it expects.
+pub const PATIENCE: Duration = Duration::from_secs(8);
 
 /// How long a server that refuses connections is watched for its end.
 const AFTERMATH: Duration = Duration::from_millis(200);
@@ -51,16 +51,20 @@ pub(super) struct Run<'a> {
     pub(super) vars: Vars,
     /// What was recorded: entries of one or more lines.
     pub(super) entries: Vec<Vec<String>>,
+    /// Values that the script gave a name, shown by it in the whole record.
+    pub(super) named: Vec<(String, String)>,
+    /// How long a step waits for what it expects.
+    pub(super) patience: Duration,
     script: &'a Script,
     /// Whether the server is expected to run at the end.
     runs: bool,
     reloads: usize,
 }
 
-/// Runs `script` on the server program `binary`.
+/// Runs `script` on the server program `binary`; a step waits for what it expects at most for `patience`.
 #[must_use]
-pub fn run(script: &Script, binary: &Path) -> Outcome {
-    match Run::begin(script, binary) {
+pub fn run(script: &Script, binary: &Path, patience: Duration) -> Outcome {
+    match Run::begin(script, binary, patience) {
         Ok(mut run) => {
             let mut fault = None;
             for step in &script.steps {
@@ -73,6 +77,13 @@ pub fn run(script: &Script, binary: &Path) -> Outcome {
             let optional = &script.rules.optional;
             run.entries
                 .retain(|entry| !optional.iter().any(|line| line.is_match(&entry[0])));
+            for line in run.entries.iter_mut().flatten() {
+                for (value, name) in &run.named {
+                    if line.contains(value) {
+                        *line = line.replace(value, name);
+                    }
+                }
+            }
             Outcome {
                 transcript: flattened(run.entries),
                 fault,
@@ -88,7 +99,7 @@ pub fn run(script: &Script, binary: &Path) -> Outcome {
 }
 
 impl<'a> Run<'a> {
-    fn begin(script: &'a Script, binary: &Path) -> Result<Self> {
+    fn begin(script: &'a Script, binary: &Path, patience: Duration) -> Result<Self> {
         let vars = Vars::of(script)?;
         let mut setup = ServerUnderTest::of(binary).flags(split(&script.flags)?);
         let mut uses_certificates = script.flags.contains("certs/");
@@ -130,6 +141,8 @@ impl<'a> Run<'a> {
             normal,
             vars,
             entries: Vec::new(),
+            named: Vec::new(),
+            patience,
             script,
             runs: !script.offline,
             reloads: 0,
@@ -205,7 +218,7 @@ impl<'a> Run<'a> {
             Action::Gone(file) => {
                 let file = self.fill(file)?;
                 let path = self.server.dir().join(&file);
-                until(&format!("{file} to be gone"), PATIENCE, || !path.exists())?;
+                until(&format!("{file} to be gone"), self.patience, || !path.exists())?;
                 self.record(format!("gone {}", self.normal.text(&file)));
                 Ok(())
             }
@@ -225,7 +238,12 @@ impl<'a> Run<'a> {
     }
 
     fn http(&mut self, method: &str, path: &str, view: &View) -> Result<()> {
-        let response = http::request(self.server.monitor_addr()?, method, &self.fill(path)?, PATIENCE)?;
+        let response = http::request(
+            self.server.monitor_addr()?,
+            method,
+            &self.fill(path)?,
+            self.patience,
+        )?;
         let status = response
             .status
             .strip_prefix("HTTP/1.1 ")
@@ -261,8 +279,8 @@ impl<'a> Run<'a> {
         let addr = self.server.monitor_addr()?;
         let pattern = regex::Regex::new(pattern)?;
         let mut last = String::new();
-        let waited = until(&format!("{path} to match {pattern}"), PATIENCE, || {
-            last = http::request(addr, "GET", path, PATIENCE).map_or_else(
+        let waited = until(&format!("{path} to match {pattern}"), self.patience, || {
+            last = http::request(addr, "GET", path, self.patience).map_or_else(
                 |error| format!("{error:#}"),
                 |response| format!("{}\n{}", response.status, text_body(&response)),
             );
@@ -275,7 +293,7 @@ impl<'a> Run<'a> {
 
     fn exit(&mut self) -> Result<()> {
         self.runs = false;
-        let status = self.server.running()?.wait_exit(PATIENCE)?;
+        let status = self.server.running()?.wait_exit(self.patience)?;
         self.record(match status.code() {
             Some(code) => format!("exit {code}"),
             None => "ended by a signal".to_owned(),
@@ -286,7 +304,7 @@ impl<'a> Run<'a> {
     fn log(&mut self, pattern: &str) -> Result<()> {
         let regex = regex::Regex::new(pattern)?;
         let what = format!("the log to have {pattern}");
-        let line = self.server.wait_for_log(&what, PATIENCE, |line| {
+        let line = self.server.wait_for_log(&what, self.patience, |line| {
             regex.is_match(line).then(|| line.to_owned())
         })?;
         self.record(format!("log {}", self.normal.text(&line)));
@@ -316,7 +334,7 @@ impl<'a> Run<'a> {
                 .map(|(index, _)| index)
                 .collect()
         };
-        let (log, end) = until_some("the reload to end", PATIENCE, || {
+        let (log, end) = until_some("the reload to end", self.patience, || {
             let log = self.server.log();
             let end = ends(&log).get(nth).copied();
             end.map(|end| (log, end))
@@ -345,7 +363,7 @@ impl<'a> Run<'a> {
     fn file(&mut self, file: &str) -> Result<()> {
         let path = self.server.dir().join(file);
         let written = || fs::read_to_string(&path).ok().filter(|text| !text.is_empty());
-        let text = until_some(&format!("the file {file}"), PATIENCE, written)?;
+        let text = until_some(&format!("the file {file}"), self.patience, written)?;
         let shown = self.normal.text(&super::escape::text_of(text.as_bytes()));
         let pid = self.vars.fill("${pid}", None).unwrap_or_default();
         let shown = if shown == pid { "<pid>".to_owned() } else { shown };

@@ -2,13 +2,14 @@
 //!
 //! A file holds the scripts of one section of the specification; its name begins with the section's number
 //! (`1.4-connect.txt`). Each script begins with `=== name`, goes on with `@` lines about the server to start and the
-//! comparison to make, and then lists its steps. The page `docs/parity-scripts.md` describes all of it.
+//! comparison to make, and then lists its steps. `@` lines before the first script hold for all of the file. The page `docs/parity-scripts.md` describes all of it.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use regex::Regex;
 
 use super::step::{Action, Step};
@@ -69,7 +70,10 @@ pub(super) struct Rules {
     pub(super) optional: Vec<Regex>,
 }
 
-/// Reads all `*.txt` files of a folder, in the order of their names.
+/// The file of a folder whose lines hold for all its scripts.
+const COMMON: &str = "common.txt";
+
+/// Reads all `*.txt` files of a folder, in the order of their names. The lines of `common.txt` hold for all of them.
 ///
 /// # Errors
 /// When a file cannot be read or a script is not well formed; the message names file and line.
@@ -77,11 +81,18 @@ pub fn load(folder: &Path) -> Result<Vec<Script>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "txt") {
+        let is_common = path.file_name().is_some_and(|name| name == COMMON);
+        if path.extension().is_some_and(|extension| extension == "txt") && !is_common {
             files.push(path);
         }
     }
     files.sort();
+    let common = match fs::read_to_string(folder.join(COMMON)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("reading {COMMON} of {}", folder.display())),
+    };
+    let (common, _) = read(COMMON, &common, &Script::default()).context(COMMON)?;
     let mut scripts = Vec::new();
     for file in &files {
         let name = file
@@ -89,7 +100,8 @@ pub fn load(folder: &Path) -> Result<Vec<Script>> {
             .and_then(|stem| stem.to_str())
             .context("a file name in UTF-8")?;
         let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        scripts.extend(parse(name, &text).with_context(|| format!("{}", file.display()))?);
+        let read = read(name, &text, &common).with_context(|| format!("{}", file.display()))?;
+        scripts.extend(read.1);
     }
     let mut ids = BTreeSet::new();
     for script in &scripts {
@@ -101,31 +113,33 @@ pub fn load(folder: &Path) -> Result<Vec<Script>> {
 }
 
 /// Reads the scripts in `text`, the content of the file `stem`.
+#[cfg(test)]
 pub(super) fn parse(stem: &str, text: &str) -> Result<Vec<Script>> {
+    Ok(read(stem, text, &Script::default())?.1)
+}
+
+/// Reads what holds for all scripts of a file, beyond `common`, and the scripts.
+fn read(stem: &str, text: &str, common: &Script) -> Result<(Script, Vec<Script>)> {
     let section = stem.split_once('-').map_or(stem, |(section, _)| section);
     let mut reader = Reader {
         lines: text.lines().enumerate().collect(),
         at: 0,
     };
+    let mut common = common.clone();
     let mut scripts: Vec<Script> = Vec::new();
     while let Some((number, line)) = reader.next() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
         let read = match line.strip_prefix("=== ") {
-            Some(name) => begin(section, name.trim()).map(|script| scripts.push(script)),
-            None => scripts
-                .last_mut()
-                .context("no script has begun")
-                .and_then(|script| match line.strip_prefix('@') {
-                    Some(directive) => apply(script, directive, &mut reader),
-                    None if line.starts_with(' ') => bail!("an indented line belongs to no block"),
-                    None => {
-                        let action = Action::parse(line, || reader.block().join("\n"))?;
-                        script.steps.push(Step { line: number, action });
-                        Ok(())
-                    }
-                }),
+            Some(name) => begin(section, name.trim(), &common).map(|script| scripts.push(script)),
+            None => match (line.strip_prefix('@'), scripts.last_mut()) {
+                (Some(directive), script) => apply(script.unwrap_or(&mut common), directive, &mut reader),
+                (None, _) if line.starts_with(' ') => Err(anyhow!("an indented line belongs to no block")),
+                (None, None) => Err(anyhow!("no script has begun")),
+                (None, Some(script)) => Action::parse(line, || reader.block().join("\n"))
+                    .map(|action| script.steps.push(Step { line: number, action })),
+            },
         };
         read.with_context(|| format!("line {number}: {line}"))?;
     }
@@ -134,10 +148,10 @@ pub(super) fn parse(stem: &str, text: &str) -> Result<Vec<Script>> {
             bail!("{} has no steps", script.id);
         }
     }
-    Ok(scripts)
+    Ok((common, scripts))
 }
 
-fn begin(section: &str, name: &str) -> Result<Script> {
+fn begin(section: &str, name: &str, common: &Script) -> Result<Script> {
     if name.is_empty()
         || !name
             .bytes()
@@ -145,11 +159,10 @@ fn begin(section: &str, name: &str) -> Result<Script> {
     {
         bail!("a name consists of lower-case letters, digits and dashes");
     }
-    Ok(Script {
-        id: format!("{section}/{name}"),
-        sections: vec![section.to_owned()],
-        ..Script::default()
-    })
+    let mut script = common.clone();
+    script.id = format!("{section}/{name}");
+    script.sections.insert(0, section.to_owned());
+    Ok(script)
 }
 
 fn apply(script: &mut Script, directive: &str, reader: &mut Reader<'_>) -> Result<()> {
@@ -247,6 +260,15 @@ mod tests {
         assert_eq!(scripts[0].sections, ["1.4", "2.1"]);
         assert_eq!(scripts[0].config.as_deref(), Some("a: {\n  b: 1\n\n}\n"));
         assert_eq!(scripts[0].steps[0].line, 11);
+    }
+
+    #[test]
+    fn lines_before_the_first_script_hold_for_all() {
+        let text = "@config\n  a: 1\n@also 2.1\n=== one\na open\n=== two\n@config\n  b: 2\na open\n";
+        let scripts = parse("1.4-connect", text).unwrap();
+        assert_eq!(scripts[0].config.as_deref(), Some("a: 1\n"));
+        assert_eq!(scripts[0].sections, ["1.4", "2.1"]);
+        assert_eq!(scripts[1].config.as_deref(), Some("b: 2\n"));
     }
 
     #[test]

@@ -69,7 +69,39 @@ pub(super) fn laid_out(lead: &str, json: &Json) -> Vec<String> {
     lines
 }
 
+/// Headers and payload of a message, normalised, as lines.
+pub(super) fn body(normal: &Normal, message: &Message) -> Vec<String> {
+    let lines = content(normal, message).0.into_iter();
+    // Without headers the payload needs no mark.
+    let skip = if message.headers.is_some() { 2 } else { 4 };
+    lines
+        .enumerate()
+        .map(|(index, line)| line[if index == 0 { skip } else { 2 }..].to_owned())
+        .collect()
+}
+
 fn message(normal: &Normal, message: &Message) -> Vec<String> {
+    let (mut lines, altered) = content(normal, message);
+    let sizes = if message.headers.is_some() { 2 } else { 1 };
+    let words = message.control.len();
+    let control = message.control.iter().enumerate().map(|(index, word)| {
+        if altered && index + sizes >= words {
+            "<size>".to_owned()
+        } else {
+            normal.text(&text_of(word.as_bytes()))
+        }
+    });
+    lines.insert(0, control.collect::<Vec<_>>().join(" "));
+    if lines.len() == 2 {
+        // The usual short message fits on its control line.
+        let body = lines.remove(1);
+        lines[0].push_str(&body[1..]);
+    }
+    lines
+}
+
+/// Headers and payload as lines, and whether normalising has altered them.
+fn content(normal: &Normal, message: &Message) -> (Vec<String>, bool) {
     let mut altered = false;
     let mut lines = Vec::new();
     for line in message.headers.as_deref().map(header_lines).unwrap_or_default() {
@@ -98,22 +130,7 @@ fn message(normal: &Normal, message: &Message) -> Vec<String> {
             lines.push(format!("  | {shown}"));
         }
     }
-    let sizes = if message.headers.is_some() { 2 } else { 1 };
-    let words = message.control.len();
-    let control = message.control.iter().enumerate().map(|(index, word)| {
-        if altered && index + sizes >= words {
-            "<size>".to_owned()
-        } else {
-            normal.text(&text_of(word.as_bytes()))
-        }
-    });
-    lines.insert(0, control.collect::<Vec<_>>().join(" "));
-    if lines.len() == 2 {
-        // The usual short message fits on its control line.
-        let body = lines.remove(1);
-        lines[0].push_str(&body[1..]);
-    }
-    lines
+    (lines, altered)
 }
 
 /// The lines of a header block; anything behind the blank line is shown too.

@@ -75,6 +75,12 @@ pub(super) enum View {
     Only(Vec<String>),
 }
 
+impl View {
+    fn only(names: &str) -> Self {
+        Self::Only(names.split(',').map(|name| name.trim().to_owned()).collect())
+    }
+}
+
 /// What happens on a connection.
 #[derive(Debug, Clone)]
 pub(super) enum Act {
@@ -130,6 +136,34 @@ pub(super) enum Act {
     Frames(usize),
     /// Put the first group of the pattern's last match in what was received into a variable.
     Capture { variable: String, pattern: String },
+    /// The same, and show the value by the variable's name in the whole record.
+    Name { variable: String, pattern: String },
+    /// Send a message with a reply subject of its own, and look at the answers.
+    Ask(Ask),
+}
+
+/// A question.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) kind: AskKind,
+    pub(super) subject: String,
+    pub(super) headers: Option<String>,
+    pub(super) text: String,
+}
+
+/// What is done with the answers.
+#[derive(Debug, Clone)]
+pub(super) enum AskKind {
+    /// Record the first one.
+    Once(View),
+    /// Record all up to one that matches.
+    Many(String),
+    /// Record that there is none.
+    Mute,
+    /// Ask again until the answer matches.
+    Until(String),
+    /// Ask so many times, with `#` as the number, and record the last answer.
+    Fill(usize),
 }
 
 /// Which of the server's ports to connect to.
@@ -222,7 +256,7 @@ fn http(text: &str) -> Result<Action> {
         "" => View::Whole,
         "status" => View::Status,
         "shape" => View::Shape,
-        "only" => View::Only(names.split(',').map(|name| name.trim().to_owned()).collect()),
+        "only" => View::only(names),
         other => bail!("no view of a page is called {other:?}"),
     };
     Ok(Action::Http {
@@ -343,14 +377,58 @@ fn act(text: &str) -> Result<Act> {
             }
         }
         "frames" => Act::Frames(rest.parse().context("how many frames")?),
-        "capture" => {
+        "capture" | "name" => {
             let (variable, pattern) = cut(rest);
-            Act::Capture {
-                variable: some(variable)?,
-                pattern: some(pattern)?,
+            let (variable, pattern) = (some(variable)?, some(pattern)?);
+            if verb == "name" {
+                Act::Name { variable, pattern }
+            } else {
+                Act::Capture { variable, pattern }
             }
         }
+        "api" | "req" | "hreq" | "many" | "hmany" | "mute" | "hmute" | "await" | "fill" | "hfill" => {
+            Act::Ask(ask(verb, rest)?)
+        }
         other => bail!("a connection cannot {other:?}"),
+    })
+}
+
+fn ask(verb: &str, text: &str) -> Result<Ask> {
+    let (target, rest) = text.split_once('|').unwrap_or((text, ""));
+    let (headers, text) = if verb.starts_with('h') {
+        let (headers, text) = rest.split_once('|').context("subject | headers | text")?;
+        (Some(headers.trim().to_owned()), text)
+    } else {
+        (None, rest)
+    };
+    let (kind, target) = match verb.trim_start_matches('h') {
+        "many" | "await" | "fill" => {
+            let (word, target) = cut(target);
+            let kind = match verb.trim_start_matches('h') {
+                "many" => AskKind::Many(some(word)?),
+                "await" => AskKind::Until(some(word)?),
+                _ => AskKind::Fill(word.parse().context("how many times")?),
+            };
+            (kind, target)
+        }
+        "mute" => (AskKind::Mute, target),
+        _ => match target.split_once(" only ") {
+            Some((subject, names)) => (AskKind::Once(View::only(names)), subject),
+            None => (AskKind::Once(View::Whole), target),
+        },
+    };
+    let subject = some(target.trim())?;
+    // The subjects of the JetStream API are long, and most questions are to it.
+    let api = verb == "api" || (verb == "await" && !subject.starts_with('$'));
+    Ok(Ask {
+        kind,
+        subject: if api {
+            format!("$JS.API.{subject}")
+        } else {
+            subject
+        },
+        headers,
+        text: behind_blank(text),
     })
 }
 

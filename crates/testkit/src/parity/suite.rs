@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::diff::diff;
-use super::run::{Outcome, run};
+use super::run::{Outcome, PATIENCE, run};
 use super::script::Script;
 
 /// Two servers and how to compare them.
@@ -22,7 +23,12 @@ pub struct Suite {
     pub jobs: usize,
     /// The names of the rows in `docs/parity.md`.
     pub rows: BTreeSet<String>,
+    /// Scripts that are not expected to agree: their steps give up soon on the server under test.
+    pub hopeless: BTreeSet<String>,
 }
+
+/// How long a step of a script that is not expected to agree waits on the server under test.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// What came of one script.
 #[derive(Debug, Clone)]
@@ -88,8 +94,13 @@ impl Suite {
 
     fn compare_one(&self, script: &Script) -> Comparison {
         let (reference, server) = thread::scope(|scope| {
-            let reference = scope.spawn(|| run(script, &self.reference));
-            let server = run(script, &self.server);
+            let reference = scope.spawn(|| run(script, &self.reference, PATIENCE));
+            let patience = if self.hopeless.contains(&script.id) {
+                SHORT
+            } else {
+                PATIENCE
+            };
+            let server = run(script, &self.server, patience);
             (reference.join(), server)
         });
         let reference = reference.unwrap_or_else(|_| Outcome {
@@ -154,18 +165,6 @@ pub fn rows(page: &str) -> BTreeSet<String> {
                 .map(|(name, _)| name.to_owned())
         })
         .collect()
-}
-
-/// The repository's folder of scripts.
-#[must_use]
-pub fn scripts_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/core")
-}
-
-/// The repository's folder of documents.
-#[must_use]
-pub fn docs_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
 /// One line a failed script, then each difference; empty when all is well.
@@ -289,6 +288,7 @@ mod tests {
             server: "b".into(),
             jobs: 1,
             rows,
+            hopeless: BTreeSet::new(),
         }
         .judge(script, reference, server)
     }
