@@ -31,12 +31,14 @@ pub enum Fault {
     ConfirmedAckLost,
     /// A segment is synced and named before the journal it was made from is synced.
     SegmentBeforeJournal,
+    /// A secure erase leaves the journal's old bytes as they are.
+    EraseSkipsJournal,
 }
 
 impl Fault {
     /// All of them.
     #[cfg(feature = "planted-faults")]
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AckBeforeSync,
         Self::NoDirectorySync,
         Self::RecycleBeforeManifest,
@@ -49,5 +51,6 @@ impl Fault {
         Self::GroupWithoutLast,
         Self::ConfirmedAckLost,
         Self::SegmentBeforeJournal,
+        Self::EraseSkipsJournal,
     ];
 }

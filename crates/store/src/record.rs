@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Ceiling = 10,
     /// Sequences found damaged; they count as lost and deleted.
     Lost = 11,
-    /// A message whose bytes were overwritten on request.
+    /// A message whose bytes were overwritten on request; only in segments. No subject, headers or effects, zeros for payload.
     Erased = 12,
     /// A slice of a record that is longer than a frame; payload = the slice, time = its position in the record.
     Fragment = 13,
@@ -132,6 +132,8 @@ pub(crate) enum Effect<'a> {
     Remove(SeqRange),
     /// All messages that match `filter` (empty: all) with a sequence below `below` are gone.
     Purge { filter: &'a [u8], below: u64 },
+    /// The bytes of these messages, which are gone, are to be overwritten wherever they stand.
+    Erase(SeqRange),
 }
 
 /// Encodes effects, one after the other.
@@ -150,6 +152,11 @@ pub(crate) fn put_effect(out: &mut Vec<u8>, effect: &Effect<'_>) {
             out.put_u8(3);
             out.put_u64(*below);
             out.put_bytes(filter);
+        }
+        Effect::Erase(range) => {
+            out.put_u8(4);
+            out.put_u64(range.first);
+            out.put_u64(range.last);
         }
     }
 }
@@ -170,6 +177,10 @@ pub(crate) fn effects(bytes: &[u8]) -> impl Iterator<Item = Effect<'_>> {
                 below,
             })
         }
+        4 => Some(Effect::Erase(SeqRange {
+            first: cursor.u64()?,
+            last: cursor.u64()?,
+        })),
         _ => None,
     })
 }

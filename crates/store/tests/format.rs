@@ -154,6 +154,8 @@ fn write(dir: &Path) {
         }))
         .unwrap();
     settle(&store, &mut writers);
+    writers[0].stage(Op::Erase(&[ERASED])).unwrap();
+    settle(&store, &mut writers);
     // A re-created stream, whose dead namesake is in the files too.
     let mut gone = store
         .create_stream(StreamOptions {

@@ -13,7 +13,7 @@ use windjet_store::Fault;
 use windjet_store::sim::{Plan, run};
 
 /// Seeds that failed once; each is a bug that was fixed.
-const REGRESSIONS: [u64; 7] = [2, 52, 58, 182, 6775, 7617, 20302];
+const REGRESSIONS: [u64; 8] = [2, 52, 58, 182, 268, 6775, 7617, 20302];
 
 #[test]
 fn no_acknowledged_operation_is_lost_and_nothing_appears_that_was_not_issued() {

@@ -253,6 +253,17 @@ impl SimDisk {
             .unwrap_or_default()
     }
 
+    /// The name of a file that has `needle` in it now, or would have it after a power cut.
+    pub fn holds(&self, needle: &[u8]) -> Option<String> {
+        let s = self.state.lock();
+        let has = |bytes: &[u8]| bytes.windows(needle.len().max(1)).any(|w| w == needle);
+        s.names
+            .iter()
+            .chain(&s.durable_names)
+            .find(|(_, id)| s.inodes.get(id).is_some_and(|i| has(&i.data) || has(&i.durable)))
+            .map(|(name, _)| name.clone())
+    }
+
     /// The bytes of a file, both images made equal to them on [`SimDisk::set_contents`].
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let s = self.state.lock();

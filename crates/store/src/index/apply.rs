@@ -3,7 +3,7 @@
 //! Applying is total: any record that passed its checksum is taken, in any state, and a record that was applied before
 //! changes nothing. Messages that are in the index or below what it has seen are not added twice.
 
-use super::{Id, Item, Matching, SPAN, Span, StreamIndex, filter_matches, locate};
+use super::{Erasing, Id, Item, Matching, SPAN, Span, StreamIndex, filter_matches, locate};
 use crate::consumer::{ConsumerChange, ConsumerState};
 use crate::options::{Storage, StreamOptions};
 use crate::record::{Effect, Kind, Record, SeqRange, effects};
@@ -142,6 +142,11 @@ impl StreamIndex {
                 Effect::Dedup(_) => {}
                 Effect::Remove(range) => self.remove_range(range),
                 Effect::Purge { filter, below } => self.purge(filter, below),
+                Effect::Erase(range) if self.options.storage == Storage::File => {
+                    self.erasing.push(Erasing { range, op: 0 });
+                    self.dirty.erasing = true;
+                }
+                Effect::Erase(_) => {}
             }
         }
     }

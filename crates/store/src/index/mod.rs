@@ -43,6 +43,7 @@ pub(crate) use tail::{NO_RECORD, Tail, TailChunk};
 
 use crate::consumer::ConsumerState;
 use crate::options::StreamOptions;
+use crate::record::SeqRange;
 use crate::segment::Part;
 
 /// What is counted about a stream, always current.
@@ -111,6 +112,8 @@ pub(crate) struct StreamIndex {
     pub(crate) settled: Settled,
     /// Like `settled.seq`, for what the materialiser is about to settle.
     pub(crate) settling: u64,
+    /// Messages whose bytes are still to be overwritten.
+    pub(crate) erasing: Vec<Erasing>,
     /// What the manifest does not say yet.
     pub(crate) dirty: Dirty,
 }
@@ -122,6 +125,13 @@ pub(crate) struct Settled {
     pub(crate) time: i64,
 }
 
+/// Messages whose bytes are to be overwritten, and the operation that waits for it; 0 when none does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Erasing {
+    pub(crate) range: SeqRange,
+    pub(crate) op: u64,
+}
+
 /// What changed since the manifest was last written.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
@@ -129,6 +139,7 @@ pub(crate) struct Dirty {
     /// Spans with removals among settled messages.
     pub(crate) spans: BTreeSet<u64>,
     pub(crate) consumers: BTreeSet<String>,
+    pub(crate) erasing: bool,
     /// Position up to which dedup ids are in files.
     pub(crate) ids_from_seq: u64,
 }
@@ -161,6 +172,7 @@ impl StreamIndex {
                 time: 0,
             },
             settling: last_seq,
+            erasing: Vec::new(),
             dirty: Dirty {
                 stream: true,
                 ..Dirty::default()
@@ -184,6 +196,12 @@ impl StreamIndex {
             consumers: self.consumers.len() as u64,
             ids_forgotten: self.ids.forgotten(),
         }
+    }
+
+    /// The newest operation that may be answered: those behind one whose bytes are not overwritten yet wait with it.
+    pub(crate) fn answerable(&self) -> u64 {
+        let waiting = self.erasing.iter().filter(|e| e.op > 0).map(|e| e.op - 1);
+        waiting.min().unwrap_or(self.applied_op).min(self.applied_op)
     }
 
     fn first_time(&self) -> Option<i64> {

@@ -6,15 +6,18 @@
 //!
 //! Called by the pump (`store/pump.rs`) for writing, by the materialiser for recycling and growing, by recovery.
 
+mod contents;
 pub(crate) mod frame;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use contents::Contents;
 use frame::{HEAD, Head, PAGE, padded};
 
 use crate::disk::{Disk, DiskFile};
+use crate::record::SeqRange;
 
 /// The file name of a journal slot.
 pub(crate) fn journal_name(slot: u32) -> String {
@@ -39,6 +42,11 @@ pub(crate) struct JournalFile {
     /// Held by every chunk in it that is not applied yet.
     pub(crate) token: Arc<()>,
     unsynced: bool,
+    /// What its frames hold.
+    contents: Contents,
+    /// What bytes of former turns hold that no frame has overwritten, and where they end.
+    stale: Contents,
+    stale_end: u64,
 }
 
 impl JournalFile {
@@ -51,7 +59,27 @@ impl JournalFile {
             last_frame: 0,
             token: Arc::new(()),
             unsynced: false,
+            contents: Contents::default(),
+            stale: Contents::default(),
+            stale_end: 0,
         }
+    }
+
+    /// A file that a former opening wrote.
+    pub(crate) fn adopted(slot: u32, file: Arc<dyn DiskFile>, size: u64) -> Self {
+        Self {
+            stale: Contents::unknown(),
+            stale_end: size,
+            contents: Contents::unknown(),
+            ..Self::new(slot, file, size)
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        let old = std::mem::take(&mut self.contents);
+        self.stale.merge(old);
+        self.stale_end = self.stale_end.max(self.at);
+        self.at = 0;
     }
 }
 
@@ -112,7 +140,7 @@ impl Journal {
         if !self.used.back().is_some_and(fits) {
             let i = self.free.iter().position(fits)?;
             let mut file = self.free.remove(i)?;
-            file.at = 0;
+            file.begin_turn();
             self.used.push_back(file);
         }
         let file = self.used.back()?;
@@ -167,6 +195,42 @@ impl Journal {
         Ok(self.frame.len() as u64)
     }
 
+    /// Notes that the next frame holds messages of a stream.
+    pub(crate) fn note(&mut self, incarnation: u64, range: SeqRange) {
+        if let Some(file) = self.used.back_mut() {
+            file.contents.note(incarnation, range);
+        }
+    }
+
+    /// Whether a frame that is not settled may hold what `hit` looks for.
+    pub(crate) fn in_use(&self, hit: impl Fn(&Contents) -> bool) -> bool {
+        self.used.iter().any(|f| hit(&f.contents))
+    }
+
+    /// Overwrites up to `step` bytes behind the frames of a file where `hit` may stand; answers the file, which is then
+    /// to be synced. `None` when there are no such bytes. After an error nothing more may be written.
+    pub(crate) fn wipe(
+        &mut self,
+        hit: impl Fn(&Contents) -> bool,
+        step: usize,
+    ) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        for f in self.used.iter_mut().chain(&mut self.free) {
+            if f.stale_end <= f.at {
+                f.stale = Contents::default();
+                continue;
+            }
+            if !hit(&f.stale) {
+                continue;
+            }
+            let from = f.stale_end.saturating_sub(step as u64).max(f.at);
+            let zeros = vec![0; usize::try_from(f.stale_end - from).unwrap_or(0)];
+            f.file.write_at(&zeros, from)?;
+            f.stale_end = from;
+            return Ok(Some(f.file.clone()));
+        }
+        Ok(None)
+    }
+
     /// The newest frame written.
     pub(crate) fn written(&self) -> u64 {
         self.next_frame - 1
@@ -193,7 +257,7 @@ impl Journal {
             && let Some(mut file) = self.used.pop_front()
         {
             file.token = Arc::new(());
-            file.at = 0;
+            file.begin_turn();
             self.free.push_back(file);
         }
     }
@@ -202,7 +266,7 @@ impl Journal {
     pub(crate) fn close_current(&mut self) -> bool {
         match self.free.pop_front() {
             Some(mut file) => {
-                file.at = 0;
+                file.begin_turn();
                 self.used.push_back(file);
                 true
             }

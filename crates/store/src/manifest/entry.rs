@@ -71,10 +71,16 @@ pub(crate) struct Opening {
 /// One change of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    Next { incarnation: u64, file: u64 },
+    Next {
+        incarnation: u64,
+        file: u64,
+    },
     Opening(Opening),
     Trim(u64),
-    Boot { id: Option<u128>, clean: bool },
+    Boot {
+        id: Option<u128>,
+        clean: bool,
+    },
     Stream(u64, StreamEntry),
     StreamGone(u64),
     Segment(u64, SegmentEntry),
@@ -84,6 +90,8 @@ pub(crate) enum Entry {
     ConsumerGone(u64, String),
     Ids(u64, IdsEntry),
     IdsGone(u64),
+    /// Messages of a stream whose bytes are still to be overwritten, first and last of each range; none ends it.
+    Erasing(u64, Vec<(u64, u64)>),
 }
 
 impl Entry {
@@ -181,6 +189,15 @@ impl Entry {
                 out.put_u8(13);
                 out.put_u64(*id);
             }
+            Self::Erasing(incarnation, ranges) => {
+                out.put_u8(14);
+                out.put_u64(*incarnation);
+                out.put_u32(ranges.len() as u32);
+                for (first, last) in ranges {
+                    out.put_u64(*first);
+                    out.put_u64(*last);
+                }
+            }
         }
     }
 
@@ -254,6 +271,13 @@ impl Entry {
                 Self::Ids(id, IdsEntry { newest })
             }
             13 => Self::IdsGone(c.u64()?),
+            14 => {
+                let (incarnation, n) = (c.u64()?, c.u32()?);
+                let ranges = (0..n)
+                    .map(|_| Some((c.u64()?, c.u64()?)))
+                    .collect::<Option<Vec<_>>>()?;
+                Self::Erasing(incarnation, ranges)
+            }
             _ => return None,
         })
     }
@@ -273,6 +297,7 @@ pub(crate) struct Image {
     pub(crate) live: BTreeMap<(u64, u64), LiveEntry>,
     pub(crate) consumers: BTreeMap<(u64, String), ConsumerEntry>,
     pub(crate) ids: BTreeMap<u64, IdsEntry>,
+    pub(crate) erasing: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
 impl Image {
@@ -305,6 +330,7 @@ impl Image {
                 self.streams.remove(&incarnation);
                 self.live.retain(|k, _| k.0 != incarnation);
                 self.consumers.retain(|k, _| k.0 != incarnation);
+                self.erasing.remove(&incarnation);
             }
             Entry::Segment(id, s) => {
                 self.segments.insert(id, s);
@@ -326,6 +352,12 @@ impl Image {
             }
             Entry::IdsGone(id) => {
                 self.ids.remove(&id);
+            }
+            Entry::Erasing(incarnation, ranges) if ranges.is_empty() => {
+                self.erasing.remove(&incarnation);
+            }
+            Entry::Erasing(incarnation, ranges) => {
+                self.erasing.insert(incarnation, ranges);
             }
         }
     }
@@ -353,6 +385,7 @@ impl Image {
                 .map(|(k, v)| Entry::Consumer(k.0, k.1.clone(), v.clone())),
         );
         out.extend(self.ids.iter().map(|(k, v)| Entry::Ids(*k, v.clone())));
+        out.extend(self.erasing.iter().map(|(k, v)| Entry::Erasing(*k, v.clone())));
         out
     }
 
@@ -427,6 +460,7 @@ mod tests {
                     newest: vec![(2, 77)],
                 },
             ),
+            Entry::Erasing(2, vec![(1, 1), (4, 6)]),
         ] {
             image.fold(entry);
         }

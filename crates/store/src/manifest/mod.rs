@@ -30,8 +30,8 @@ use crate::codec::{Cursor, Put, u32_at, u64_at};
 use crate::disk::{Disk, DiskFile, read_all};
 use crate::error::OpenError;
 
-/// The format this program writes. Older ones are read.
-pub(crate) const FORMAT: u32 = 1;
+/// The format this program writes. Older ones are read: what 2 has beyond 1 are entries, effects and codecs of its own.
+pub(crate) const FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"WJMANI00";
 const HEADER: usize = 64;
 const BATCH: usize = 16;

@@ -97,6 +97,11 @@ impl Segments {
         Ok(file)
     }
 
+    /// Forgets what was read of a segment whose bytes were changed.
+    pub(crate) fn forget_blocks(&self, segment: u64) {
+        self.blocks.lock().forget(segment);
+    }
+
     /// Forgets a segment that is going away.
     pub(crate) fn forget(&self, segment: u64) {
         self.files.lock().open.remove(&segment);

@@ -59,6 +59,11 @@ pub(super) enum Done {
         id: Option<Vec<u8>>,
     },
     Remove(Vec<SeqRange>),
+    /// Removal and, when it is acknowledged, no byte left; with the ends of the payloads.
+    Erase {
+        ranges: Vec<SeqRange>,
+        marks: Vec<Vec<u8>>,
+    },
     Purge {
         filter: Vec<u8>,
         below: u64,
@@ -112,7 +117,7 @@ impl State {
                     self.ids.insert(id.clone(), (*seq, *time));
                 }
             }
-            Done::Remove(ranges) => self.remove(ranges),
+            Done::Remove(ranges) | Done::Erase { ranges, .. } => self.remove(ranges),
             Done::Purge { filter, below } => self.purge(filter, *below),
             Done::Update { config } => self.config.clone_from(config),
             Done::Delete => self.deleted = true,
@@ -167,6 +172,8 @@ pub(super) struct Life {
     pub(super) acked: u64,
     /// The highest sequence acknowledged.
     pub(super) acked_seq: u64,
+    /// Payload ends of messages whose erasure was acknowledged.
+    pub(super) erased: Vec<Vec<u8>>,
     /// Duplicate answers that were given: id and sequence.
     pub(super) asserted: Vec<(Vec<u8>, u64)>,
 }
@@ -179,16 +186,28 @@ impl Life {
 
     /// The state of what was acknowledged.
     pub(super) fn committed(&self) -> State {
+        self.state_at(self.acked)
+    }
+
+    /// The state with operations up to `op`, which is not below what was acknowledged.
+    pub(super) fn state_at(&self, last: u64) -> State {
         let mut state = self.base.clone();
         self.ops
             .iter()
-            .take_while(|(op, _)| *op <= self.acked)
+            .take_while(|(op, _)| *op <= last)
             .for_each(|(_, op)| state.apply(op));
         state
     }
 
     /// Notes what was acknowledged. It becomes the base, unless a power cut may take it back.
     pub(super) fn settle(&mut self, acked: u64) {
+        for (op, done) in &self.ops {
+            if let Done::Erase { marks, .. } = done
+                && (self.acked + 1..=acked).contains(op)
+            {
+                self.erased.extend_from_slice(marks);
+            }
+        }
         self.acked = acked;
         if self.weak {
             self.acked_seq = self.acked_seq.max(self.committed().last_seq);

@@ -43,6 +43,11 @@ struct Job {
 }
 
 impl Compaction {
+    /// Whether segments are being written anew.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// Gives up what is in hand; nothing names it.
     pub(crate) fn abandon(&mut self, disk: &dyn Disk) {
         if let Some(job) = self.job.take() {

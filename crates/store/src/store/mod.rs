@@ -37,13 +37,14 @@ use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock};
 use crate::error::{CreateError, OpenError, StageError};
 use crate::index::StreamIndex;
+use crate::journal::Contents;
 use crate::manifest::Identity;
 use crate::options::{Storage, StoreOptions, StreamOptions};
 use crate::record::{Kind, Parts};
 use crate::report::RecoveryReport;
 use crate::segment::Segments;
 use crate::stream::reader::StreamReader;
-use crate::stream::shared::{Chunk, DoneChunk, Queue, StreamShared};
+use crate::stream::shared::{AppliedChunks, Chunk, DoneChunk, Queue, StreamShared};
 use crate::stream::writer::StreamWriter;
 
 /// Everything the parts of an open store share.
@@ -67,6 +68,10 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     failed: AtomicBool,
     pub(crate) disk_full: AtomicBool,
+    /// Whether some stream has bytes to overwrite that the keeper has not seen.
+    pub(crate) erasing: AtomicBool,
+    /// Who makes the keeper's steps, when a thread does.
+    pub(crate) keeper_thread: Mutex<Option<std::thread::Thread>>,
     waiting: Mutex<Vec<Arc<StreamShared>>>,
     _lock: Box<dyn DiskLock>,
 }
@@ -368,15 +373,21 @@ impl Core {
         }
     }
 
-    /// Applies what is through the journal; answers the newest operation in the index.
-    pub(crate) fn apply(&self, stream: &Arc<StreamShared>) -> u64 {
-        let (op, bytes) = stream.apply_done(self.options.dedup_max, self.clock.wall_ns());
+    /// Applies what is through the journal.
+    pub(crate) fn apply(&self, stream: &Arc<StreamShared>) -> AppliedChunks {
+        let applied = stream.apply_done(self.options.dedup_max, self.clock.wall_ns());
         if stream.storage == Storage::File {
-            self.tail.fetch_add(bytes, Ordering::Relaxed);
-        } else if bytes > 0 {
+            self.tail.fetch_add(applied.bytes, Ordering::Relaxed);
+            if applied.erases {
+                self.erasing.store(true, Ordering::Release);
+                if let Some(thread) = &*self.keeper_thread.lock() {
+                    thread.unpark();
+                }
+            }
+        } else if applied.bytes > 0 {
             memory::reclaim_memory(stream);
         }
-        op
+        applied
     }
 
     fn create(self: &Arc<Self>, options: StreamOptions) -> Result<StreamWriter, CreateError> {
@@ -472,8 +483,24 @@ impl Core {
         self.checked(&mut pump, result)
     }
 
+    /// Overwrites a step of the journal's old bytes and syncs it; see [`crate::journal::Journal::wipe`]. False when there
+    /// is nothing left to overwrite.
+    pub(crate) fn wipe_step(&self, hit: impl Fn(&Contents) -> bool) -> io::Result<bool> {
+        let written = {
+            let mut pump = self.pump.lock();
+            let written = pump.journal.wipe(hit, self.options.step);
+            self.checked(&mut pump, written)?
+        };
+        let Some(file) = written else { return Ok(false) };
+        // Not under the lock: what is synced here is only what no frame needs. Should it fail, the kernel may have
+        // dropped frames as well and told it to this call alone.
+        let synced = file.sync();
+        self.checked(&mut self.pump.lock(), synced)?;
+        Ok(true)
+    }
+
     /// After a failure of the journal: nothing more is written, everyone who waits is told.
-    fn checked(&self, pump: &mut Pump, result: io::Result<Step>) -> io::Result<Step> {
+    fn checked<T>(&self, pump: &mut Pump, result: io::Result<T>) -> io::Result<T> {
         if result.is_err() {
             self.failed.store(true, Ordering::Release);
             let mut streams = pump.fail();

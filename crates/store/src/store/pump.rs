@@ -20,7 +20,7 @@ use super::Core;
 use crate::codec::u32_at;
 use crate::journal::{Journal, Written};
 use crate::options::Durability;
-use crate::record::{HEADER_LEN, Kind, Parts, Record};
+use crate::record::{HEADER_LEN, Kind, Parts, Record, SeqRange};
 use crate::stream::shared::{Chunk, DoneChunk, StreamShared};
 
 /// Bytes taken from one stream before the next has its turn.
@@ -212,6 +212,12 @@ impl Pump {
             let space = (limit - body).min(TURN.max(active.need(fragment)));
             let n = active.fill(&mut frame, space.min(limit - body), fragment, &to);
             count += n;
+            let (first, held) = (active.chunk.first_seq, active.chunk.offsets.len() as u64);
+            if n > 0 && held > 0 {
+                let last = first + held - 1;
+                self.journal
+                    .note(source.stream.incarnation, SeqRange { first, last });
+            }
             if n == 0 {
                 self.backlog.push_front(source);
                 break;

@@ -21,7 +21,7 @@ use crate::consumer::ConsumerChange;
 use crate::disk::{Disk, read_all};
 use crate::error::OpenError;
 use crate::fault::Fault;
-use crate::index::{ConsumerRecord, SPAN, Settled, StreamIndex};
+use crate::index::{ConsumerRecord, Erasing, SPAN, Settled, StreamIndex};
 use crate::journal::{Journal, JournalFile, fill, journal_name, journal_slot, make_file, next_size};
 use crate::manifest::{
     self, Found, Identity, Image, LiveEntry, Manifest, Opening, StreamEntry, manifest_pair,
@@ -178,6 +178,16 @@ fn load_streams(
         index.first_seq = index.next_live(0).unwrap_or(entry.settled_seq + 1);
         index.ceiling = entry.ceiling;
         index.lost = entry.lost.iter().copied().collect();
+        index.erasing = image.erasing.get(incarnation).map_or_else(Vec::new, |ranges| {
+            let erasing = |(first, last): &(u64, u64)| Erasing {
+                range: SeqRange {
+                    first: *first,
+                    last: *last,
+                },
+                op: 0,
+            };
+            ranges.iter().map(erasing).collect()
+        });
         index.dirty.stream = false;
         index.created = true;
         index.dirty.ids_from_seq = entry.settled_seq;
@@ -443,6 +453,7 @@ pub(crate) fn open(
         registry.all.insert(incarnation, shared);
     }
     let used = journal.size() - journal.room();
+    let erasing = registry.all.values().any(|s| !s.index.read().erasing.is_empty());
     let keeper = Keeper::new(manifest, std::mem::take(&mut loaded.segments));
     let core = Core {
         pump: Mutex::new(Pump::new(journal)),
@@ -454,6 +465,8 @@ pub(crate) fn open(
         counters: super::Counters::default(),
         failed: AtomicBool::new(false),
         disk_full: AtomicBool::new(false),
+        erasing: AtomicBool::new(erasing),
+        keeper_thread: Mutex::new(None),
         waiting: Mutex::new(Vec::new()),
         list: Mutex::new(Listed::default()),
         wakeup: Condvar::new(),
@@ -484,7 +497,7 @@ fn adopt_files(journal: &mut Journal, disk: &dyn Disk, loaded: &Loaded) -> io::R
         if size > len {
             fill(&*file, len, size)?;
         }
-        let mut adopted = JournalFile::new(image.slot, file, size);
+        let mut adopted = JournalFile::adopted(image.slot, file, size);
         match loaded.end.files.get(&image.slot) {
             Some(end) => {
                 adopted.file.sync()?;

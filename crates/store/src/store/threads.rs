@@ -49,6 +49,7 @@ impl Threads {
                 .name("windjet-materialise".into())
                 .spawn(move || materialise(&core, &stop))?
         };
+        *core.keeper_thread.lock() = Some(materialise.thread().clone());
         Ok(Self {
             core: core.clone(),
             stop,
@@ -61,6 +62,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        *self.core.keeper_thread.lock() = None;
         self.core.list.lock().stop = true;
         self.core.wakeup.notify_all();
         if let Some(t) = self.materialise.take() {

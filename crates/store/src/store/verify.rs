@@ -46,7 +46,7 @@ fn segment(disk: &dyn Disk, id: u64, report: &mut RecoveryReport) -> io::Result<
             }
             let mut present = Vec::new();
             read_block(&*file, *block)?.each(part.incarnation, |_, r| {
-                if r.kind == Kind::Message {
+                if matches!(r.kind, Kind::Message | Kind::Erased) {
                     present.push(r.seq());
                 }
                 true

@@ -50,6 +50,11 @@ pub enum Op<'a> {
     },
     /// Removes messages.
     Remove(&'a [SeqRange]),
+    /// Removes messages and overwrites their bytes, wherever they stand in the store, before the operation counts as
+    /// committed; operations behind it wait with it. Subject, headers and payload go. The first one after an opening takes
+    /// the longest, since what the journal's old parts hold is then not known and all of them are overwritten. A memory
+    /// stream only lets go of the memory.
+    Erase(&'a [SeqRange]),
     /// Removes matching messages. Nothing else can be staged until it is committed.
     Purge(Purge<'a>),
     /// Records that messages cannot be read any more: they count as deleted and lost.

@@ -62,23 +62,46 @@ pub(crate) struct DoneChunk {
     pub(crate) tokens: Vec<Arc<()>>,
 }
 
+/// What [`StreamShared::apply_done`] did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppliedChunks {
+    /// The newest operation in the index.
+    pub(crate) op: u64,
+    /// The newest operation that may be answered.
+    pub(crate) answerable: u64,
+    /// Bytes taken into the tail.
+    pub(crate) bytes: u64,
+    /// Whether there is something new to overwrite.
+    pub(crate) erases: bool,
+}
+
 impl StreamShared {
-    /// Applies all chunks that are done; answers the newest operation in the index and the bytes taken into the tail.
-    pub(crate) fn apply_done(&self, ids_max: usize, now_ns: i64) -> (u64, u64) {
+    /// Applies all chunks that are done.
+    pub(crate) fn apply_done(&self, ids_max: usize, now_ns: i64) -> AppliedChunks {
         let done = std::mem::take(&mut self.queue.lock().done);
         if done.is_empty() {
-            return (self.index.read().applied_op, 0);
+            let index = self.index.read();
+            return AppliedChunks {
+                op: index.applied_op,
+                answerable: index.answerable(),
+                bytes: 0,
+                erases: false,
+            };
         }
         let mut index = self.index.write();
-        let mut bytes = 0;
+        let (mut bytes, mut erases) = (0, false);
         let mut tokens = Vec::new();
         for d in done {
-            let mut at = 0;
+            let (mut at, erasing) = (0, index.erasing.len());
             while let Some(r) = d.chunk.bytes.get(at..).and_then(Record::parse) {
                 index.apply(&r, ids_max);
                 at += r.len();
             }
             index.applied_op = d.chunk.last_op;
+            for e in &mut index.erasing[erasing..] {
+                e.op = d.chunk.last_op;
+                erases = true;
+            }
             if !d.chunk.offsets.is_empty() {
                 bytes += d.chunk.bytes.len() as u64;
                 index.tail.push(Arc::new(TailChunk {
@@ -93,11 +116,16 @@ impl StreamShared {
         }
         let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
         index.ids.expire(now_ns.saturating_sub(window));
-        let op = index.applied_op;
+        let out = AppliedChunks {
+            op: index.applied_op,
+            answerable: index.answerable(),
+            bytes,
+            erases,
+        };
         // Only now may the materialiser take these chunks from the tail.
         drop(index);
         drop(tokens);
-        (op, bytes)
+        out
     }
 
     pub(crate) fn wake(&self) {

@@ -244,7 +244,12 @@ impl Run {
             20..=39 => {
                 if let Ok(op) = writer.commit() {
                     life.settle(op);
-                    let committed = life.committed();
+                    for mark in std::mem::take(&mut life.erased) {
+                        if let Some(file) = self.disk.holds(&mark) {
+                            return Err(format!("{}: an erased message is still in {file}", life.name));
+                        }
+                    }
+                    let committed = life.state_at(writer.applied_op());
                     if !committed.deleted && committed.exists && self.rng.random_bool(0.3) {
                         compare(&writer.reader(), &committed, true)
                             .map_err(|e| format!("{} after a commit: {e}", life.name))?;

@@ -12,6 +12,9 @@ use crate::sim::model::{Done, Life, State, Stored};
 use crate::stream::op::{Append, Op, Purge, Ticket};
 use crate::stream::writer::StreamWriter;
 
+/// Bytes at a payload's end that no other has.
+const MARK: usize = 16;
+
 impl Run {
     /// What the writer says about staged state must be what the model says.
     pub(super) fn check_staged(&mut self, writer: &StreamWriter, life: &Life) -> Result<(), String> {
@@ -72,12 +75,26 @@ impl Run {
                 });
                 ("skip", result, done)
             }
-            65..=76 => {
+            65..=75 => {
                 let ranges = self.ranges(&newest);
                 (
                     "remove",
                     writer.stage(Op::Remove(&ranges)),
                     Some(Done::Remove(ranges)),
+                )
+            }
+            76 => {
+                let ranges = self.ranges(&newest);
+                let live = newest.messages.iter();
+                let of = live
+                    .filter(|(seq, m)| ranges.iter().any(|r| r.contains(**seq)) && m.payload.len() >= MARK);
+                let marks = of
+                    .map(|(_, m)| m.payload[m.payload.len() - MARK..].to_vec())
+                    .collect();
+                (
+                    "erase",
+                    writer.stage(Op::Erase(&ranges)),
+                    Some(Done::Erase { ranges, marks }),
                 )
             }
             77..=79 => {
@@ -288,13 +305,18 @@ impl Run {
     }
 
     fn payload(&mut self) -> Vec<u8> {
-        let len = match self.rng.random_range(0..40) {
+        let len: usize = match self.rng.random_range(0..40) {
             0 => self.rng.random_range(3000..9000),
             1..=8 => self.rng.random_range(200..1200),
             _ => self.rng.random_range(0..60),
         };
         let byte = self.rng.random_range(0..255u8);
-        (0..len).map(|i| byte.wrapping_add(i as u8)).collect()
+        let mut payload: Vec<u8> = (0..len).map(|i| byte.wrapping_add(i as u8)).collect();
+        if let Some(start) = len.checked_sub(MARK) {
+            // By its end a payload is told from all others.
+            self.rng.fill(&mut payload[start..]);
+        }
+        payload
     }
 
     fn ranges(&mut self, newest: &State) -> Vec<SeqRange> {

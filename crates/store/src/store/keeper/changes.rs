@@ -62,11 +62,12 @@ impl Gathered {
                 continue;
             }
             let d = &mut index.dirty;
-            if moved.is_none() && !d.stream && d.spans.is_empty() && d.consumers.is_empty() {
+            if moved.is_none() && !d.stream && d.spans.is_empty() && d.consumers.is_empty() && !d.erasing {
                 continue;
             }
             let (spans, consumers) = (std::mem::take(&mut d.spans), std::mem::take(&mut d.consumers));
             d.stream = false;
+            let erasing = std::mem::take(&mut d.erasing);
             if index.deleted {
                 entries.push(Entry::StreamGone(incarnation));
                 out.gone.push(incarnation);
@@ -83,6 +84,10 @@ impl Gathered {
                 for name in &consumers {
                     entries.push(consumer_entry(&index, incarnation, name));
                 }
+                if erasing {
+                    let ranges = index.erasing.iter().map(|e| (e.range.first, e.range.last));
+                    entries.push(Entry::Erasing(incarnation, ranges.collect()));
+                }
             }
             drop(index);
             out.changed.push((stream, spans, consumers));
@@ -95,13 +100,16 @@ impl Gathered {
         for (stream, spans, consumers) in self.changed {
             let mut index = stream.index.write();
             index.dirty.stream = true;
+            index.dirty.erasing = true;
             index.dirty.spans.extend(spans);
             index.dirty.consumers.extend(consumers);
         }
     }
 
     /// The batch is durable: deleted streams need no place any more.
-    pub(super) fn forget_gone(self, core: &Core) {
+    /// Answers those of which bytes are still to be overwritten.
+    pub(super) fn forget_gone(self, core: &Core) -> Vec<Arc<StreamShared>> {
+        let mut erasing = Vec::new();
         for incarnation in self.gone {
             let stream = core.registry.lock().all.remove(&incarnation);
             if let Some(stream) = stream {
@@ -110,8 +118,13 @@ impl Gathered {
                 let left: u64 = index.tail.iter().map(|c| c.bytes.len() as u64).sum();
                 index.tail = crate::index::Tail::default();
                 core.tail.fetch_sub(left, Ordering::Relaxed);
+                if !index.erasing.is_empty() {
+                    drop(index);
+                    erasing.push(stream);
+                }
             }
         }
+        erasing
     }
 }
 

@@ -206,7 +206,8 @@ impl Keeper {
             drop(index);
             core.tail.fetch_sub(bytes, Ordering::Relaxed);
         }
-        dirty.forget_gone(core);
+        let gone = dirty.forget_gone(core);
+        self.erase.adopt(gone);
         {
             let mut pump = core.pump.lock();
             if !core.options.fault(Fault::RecycleBeforeManifest) {

@@ -10,6 +10,7 @@
 
 mod ballast;
 mod changes;
+mod erase;
 mod job;
 
 use std::collections::BTreeMap;
@@ -39,8 +40,9 @@ pub(crate) struct Keeper {
     broken: bool,
     pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
     job: Option<Job>,
-    /// Segments the manifest has forgotten and readers may still hold.
-    doomed: Vec<Arc<Segment>>,
+    /// Segments the manifest has forgotten and readers may still hold, with what the manifest said.
+    doomed: Vec<(Arc<Segment>, SegmentEntry)>,
+    erase: erase::Erasure,
     pub(crate) compaction: super::compact::Compaction,
     ballast: Ballast,
 }
@@ -60,6 +62,7 @@ impl Keeper {
             segments,
             job: None,
             doomed: Vec::new(),
+            erase: erase::Erasure::default(),
             compaction: super::compact::Compaction::default(),
             ballast: Ballast::default(),
         }
@@ -87,6 +90,9 @@ impl Keeper {
             self.try_resume(core)?;
         } else if !self.ballast.checked {
             self.check_ballast(core)?;
+        }
+        if let Some(step) = self.erase_step(core)? {
+            return Ok(step);
         }
         if self.unlink(core)? {
             return Ok(Step::Worked);
@@ -118,6 +124,7 @@ impl Keeper {
             }
         }
         self.compaction.abandon(&*core.disk);
+        self.erase.begin_again();
         if error.kind() == io::ErrorKind::StorageFull {
             self.disk_full(core);
         }
@@ -193,18 +200,22 @@ impl Keeper {
             core.disk.sync_dir()?;
         }
         entries.extend(dead.iter().map(|s| Entry::SegmentGone(s.id)));
+        let parts: Vec<_> = dead
+            .iter()
+            .filter_map(|s| self.manifest.image.segments.get(&s.id).cloned())
+            .collect();
         self.append(core, entries)?;
         for segment in &dead {
             self.segments.remove(&segment.id);
         }
-        self.doomed.extend(dead);
+        self.doomed.extend(dead.into_iter().zip(parts));
         Ok(())
     }
 
     /// Removes the files of doomed segments that nobody holds.
     fn unlink(&mut self, core: &Core) -> io::Result<bool> {
-        let free = self.doomed.iter().position(|s| Arc::strong_count(s) == 1);
-        let Some(segment) = free.map(|i| self.doomed.swap_remove(i)) else {
+        let free = self.doomed.iter().position(|(s, _)| Arc::strong_count(s) == 1);
+        let Some((segment, _)) = free.map(|i| self.doomed.swap_remove(i)) else {
             return Ok(false);
         };
         core.segments.forget(segment.id);

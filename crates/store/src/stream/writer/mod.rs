@@ -71,6 +71,8 @@ pub struct StreamWriter {
     op: u64,
     submitted_op: u64,
     committed_op: u64,
+    /// The newest operation in the index, which the overlay therefore does not have any more.
+    applied_op: u64,
     barrier: u64,
     last_seq: u64,
     last_time: i64,
@@ -108,6 +110,7 @@ impl StreamWriter {
             op,
             submitted_op: op,
             committed_op: op,
+            applied_op: op,
             barrier: 0,
             last_seq,
             last_time,
@@ -188,6 +191,21 @@ impl StreamWriter {
                     Kind::Effects
                 };
                 self.record(kind, b"", &[])
+            }
+            Op::Erase(ranges) => {
+                self.admit(frees, ranges.len() * 34)?;
+                // In a chunk of its own, so that no operation before it waits for the overwriting.
+                self.submit();
+                self.effects.clear();
+                self.remove_ranges(ranges);
+                for range in ranges {
+                    let last = range.last.min(self.last_seq);
+                    put_effect(&mut self.effects, &Effect::Erase(SeqRange { last, ..*range }));
+                }
+                self.open_strict = true;
+                let ticket = self.record(Kind::Effects, b"", &[]);
+                self.submit();
+                ticket
             }
             Op::Purge(purge) => {
                 self.admit(frees, purge.filter.len())?;
@@ -330,7 +348,7 @@ impl StreamWriter {
         if self.deleted {
             return Err(StageError::Deleted);
         }
-        if self.barrier > self.committed_op {
+        if self.barrier > self.applied_op {
             return Err(StageError::Barrier);
         }
         self.core.admit(&self.shared, frees, self.open.len(), len)
@@ -560,16 +578,23 @@ impl StreamWriter {
     /// # Errors
     /// When the journal failed; operations above the last answer have an unknown outcome and the overlay is empty.
     pub fn commit(&mut self) -> Result<u64, CommitError> {
-        let op = self.core.apply(&self.shared);
-        self.committed_op = op;
-        self.overlay.committed(op);
-        self.consumers.retain(|_, (staged, _)| *staged > op);
+        let applied = self.core.apply(&self.shared);
+        self.applied_op = applied.op;
+        self.committed_op = applied.answerable;
+        self.overlay.committed(applied.op);
+        self.consumers.retain(|_, (staged, _)| *staged > applied.op);
         if self.core.has_failed() {
             self.overlay = Overlay::default();
             self.consumers.clear();
             return Err(CommitError);
         }
-        Ok(op)
+        Ok(self.committed_op)
+    }
+
+    /// The newest operation that readers see; behind [`StreamWriter::committed_op`] while bytes are being overwritten.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn applied_op(&self) -> u64 {
+        self.applied_op
     }
 
     /// The newest staged operation.
