@@ -50,6 +50,8 @@ const UNCONFIRMED: u8 = 3;
 /// A message that JetStream delivered, to be settled once.
 pub struct Delivery {
     message: Message,
+    /// Why the payload could not be expanded.
+    fault: Option<Box<crate::Error>>,
     state: AtomicU8,
     settler: Arc<Settler>,
 }
@@ -63,6 +65,7 @@ impl Delivery {
         }
         Self {
             message,
+            fault: None,
             state: AtomicU8::new(if needs_ack { OPEN } else { SETTLED }),
             settler,
         }
@@ -72,6 +75,30 @@ impl Delivery {
     #[must_use]
     pub fn message(&self) -> &Message {
         &self.message
+    }
+
+    /// The payload as a value, decoded as the headers say.
+    ///
+    /// # Errors
+    /// As [`decode`](crate::message::codec::decode).
+    pub fn decode<T: serde::de::DeserializeOwned>(&self) -> crate::Result<T> {
+        crate::message::codec::decode_msg(&self.message, None)
+    }
+
+    /// Expands a compressed payload, once. What goes wrong is kept for [`Delivery::fault`].
+    pub(crate) fn expand(&mut self) {
+        if let Err(error) = crate::message::compression::expand(&mut self.message) {
+            self.fault = Some(Box::new(error));
+        }
+    }
+
+    /// Why the payload could not be expanded, as a new error.
+    pub(crate) fn fault(&self) -> Option<crate::Error> {
+        let fault = self.fault.as_ref()?;
+        Some(crate::Error::new(
+            fault.kind(),
+            "expanding the payload of a message",
+        ))
     }
 
     /// Where the message stands in its stream and consumer; `None` for what did not come from JetStream.
@@ -186,6 +213,16 @@ impl Delivery {
         self.settler
             .send(self.reply()?, Bytes::from_static(b"+WPI"))
             .await
+    }
+
+    /// Leaves the delivery to its ack wait, if it is open.
+    pub(crate) fn forget(&self) {
+        let open = self
+            .state
+            .compare_exchange(OPEN, SETTLED, Ordering::AcqRel, Ordering::Acquire);
+        if open.is_ok() {
+            self.settler.closed();
+        }
     }
 
     /// Gives the message away without settling it: the caller takes over, or leaves it to the ack wait.

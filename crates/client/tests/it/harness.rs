@@ -6,9 +6,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{self, Context, consumer, stream};
-use windjet_client::async_nats;
 use windjet_client::pull::{Options, Puller, Target};
+use windjet_client::{Client, Config, async_nats};
 use windjet_testkit::server::{ServerUnderTest, Setup};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
@@ -63,6 +64,40 @@ impl World {
         let client = connect(&server).await;
         let js = jetstream::new(client.clone());
         Self { server, client, js }
+    }
+
+    /// The kit's settings for this server.
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::new(self.server.url().unwrap());
+        config.connection.reconnect_wait = Duration::from_millis(20);
+        config.connection.drain_timeout = PATIENCE;
+        config
+    }
+
+    /// A connected client of the kit.
+    pub(crate) async fn kit(&self) -> Client {
+        self.kit_with(self.config()).await
+    }
+
+    pub(crate) async fn kit_with(&self, config: Config) -> Client {
+        let client = Client::connect(config).await.unwrap();
+        soon("a connection", client.connector().wait_connected())
+            .await
+            .unwrap();
+        client
+    }
+
+    /// The messages of a stream, in order.
+    pub(crate) async fn stored(&self, stream: &str) -> Vec<StreamMessage> {
+        let stream = self.js.get_stream(stream).await.unwrap();
+        let state = stream.get_info().await.unwrap().state;
+        let mut found = Vec::new();
+        for sequence in state.first_sequence..=state.last_sequence {
+            if let Ok(message) = stream.get_raw_message(sequence).await {
+                found.push(message);
+            }
+        }
+        found
     }
 
     /// Kills the server and starts it again on the same port and store.

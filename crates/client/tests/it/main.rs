@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
+mod connection;
+mod consume;
 mod delivery;
 mod harness;
+mod layers;
+mod publish;
 mod pull;
+mod rpc;

@@ -1,0 +1,382 @@
+//! The client: one connection, and everything on it.
+//!
+//! [`Client::connect`] checks the settings, connects, and starts the few tasks that every client has: one that hands out
+//! answers, one that calls the application's hook if there is one, one for health checks if they are on. All are counted;
+//! [`Client::close`] ends them and says what was flushed and what was not. Dropping the last clone ends them too, without
+//! waiting for anything.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream;
+use async_nats::jetstream::response::Response;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::connector::status::Board;
+use crate::connector::{self, Connector};
+use crate::consumer::Consumers;
+use crate::consumer::pool::WorkerPool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::publisher::{Publisher, Tracker};
+use crate::replies::Replies;
+use crate::rpc::{Requester, Responder};
+
+/// A client of a NATS server with JetStream. Clones share one connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+/// What all clones share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) nats: async_nats::Client,
+    pub(crate) js: jetstream::Context,
+    pub(crate) board: Arc<Board>,
+    pub(crate) replies: Arc<Replies>,
+    pub(crate) tracker: Arc<Tracker>,
+    /// Tasks of consumers; they end when `intake` is cancelled and their handlers have.
+    pub(crate) workers: TaskTracker,
+    /// Tasks of the client itself; they end when `scope` is cancelled.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) intake: CancellationToken,
+    pub(crate) scope: CancellationToken,
+    closed: AtomicBool,
+    pool: OnceLock<WorkerPool>,
+}
+
+/// A connection as [`connector::dial`] makes it.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    pub(crate) nats: async_nats::Client,
+    pub(crate) board: Arc<Board>,
+}
+
+/// What [`Client::close`] found and did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The client had been closed before; nothing was done.
+    pub already_closed: bool,
+    /// All consumers ended in time, with their handlers.
+    pub consumers_ended: bool,
+    /// Asynchronous publishes whose answer had not come when the time was up.
+    pub publishes_unanswered: usize,
+    /// The first failed asynchronous publish that nobody had been told of.
+    pub publish_failure: Option<Error>,
+    /// The connection had drained when the time was up: everything handed to it was written.
+    pub drained: bool,
+}
+
+impl CloseReport {
+    /// Whether everything was flushed.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.already_closed
+            || (self.consumers_ended
+                && self.drained
+                && self.publishes_unanswered == 0
+                && self.publish_failure.is_none())
+    }
+}
+
+impl Client {
+    /// Connects as the settings say.
+    ///
+    /// # Errors
+    /// When a setting cannot be used, before anything is sent; when no connection could be made, unless it is made in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Dropped early, nothing stays behind.
+    pub async fn connect(config: Config) -> Result<Self> {
+        config.validate()?;
+        if config.connection.tls.insecure_skip_verify {
+            tracing::warn!("certificates are not verified; only for development");
+        }
+        let (sender, calls) = connector::hook(&config.connection);
+        let reach = connector::dial(&config.connection, sender).await?;
+        let client = Self::build(reach, config).await?;
+        if let Some(calls) = calls {
+            client.inner.spawn(calls);
+        }
+        Ok(client)
+    }
+
+    /// Builds the kit on a connection that was made elsewhere. The connection's own settings in `config` are not used,
+    /// except the domain and the drain timeout; of its events, only what can be seen from outside is known.
+    ///
+    /// # Errors
+    /// When the connection is closed.
+    ///
+    /// # Cancel safety
+    /// Dropped early, nothing stays behind.
+    pub async fn from_connection(nats: async_nats::Client, config: Config) -> Result<Self> {
+        let board = Arc::new(Board::new(None, false));
+        Self::build(Reach { nats, board }, config).await
+    }
+
+    async fn build(reach: Reach, config: Config) -> Result<Self> {
+        let Reach { nats, board } = reach;
+        let domain = &config.connection.domain;
+        let js = if domain.is_empty() {
+            jetstream::new(nats.clone())
+        } else {
+            jetstream::with_domain(nats.clone(), domain)
+        };
+        let (replies, subscriber) = Replies::open(&nats)
+            .await
+            .map_err(|error| Error::new(ErrorKind::Closed, "subscribing an inbox").because(error))?;
+        let inner = Arc::new(Inner {
+            tracker: Tracker::new(config.publisher.max_async_pending),
+            replies: Arc::clone(&replies),
+            workers: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+            intake: CancellationToken::new(),
+            scope: CancellationToken::new(),
+            closed: AtomicBool::new(false),
+            pool: OnceLock::new(),
+            config,
+            nats,
+            js,
+            board,
+        });
+        inner.spawn(replies.serve(subscriber));
+        let client = Self { inner };
+        client.watch_health();
+        Ok(client)
+    }
+
+    /// The official client underneath.
+    #[must_use]
+    pub fn inner(&self) -> &async_nats::Client {
+        &self.inner.nats
+    }
+
+    /// The official client's JetStream context, in the configured domain.
+    #[must_use]
+    pub fn jetstream(&self) -> &jetstream::Context {
+        &self.inner.js
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        Connector::new(Arc::clone(&self.inner))
+    }
+
+    /// Publishing into streams.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        Publisher::new(Arc::clone(&self.inner))
+    }
+
+    /// Consumers of streams.
+    #[must_use]
+    pub fn consumer(&self) -> Consumers {
+        Consumers::new(Arc::clone(&self.inner))
+    }
+
+    /// Requests.
+    #[must_use]
+    pub fn requester(&self) -> Requester {
+        Requester::new(Arc::clone(&self.inner))
+    }
+
+    /// Replies.
+    #[must_use]
+    pub fn responder(&self) -> Responder {
+        Responder::new(Arc::clone(&self.inner))
+    }
+
+    /// Closes the client, within twice the configured drain timeout: consumers stop pulling and finish what their
+    /// handlers have in hand, what they hold is handed back, asynchronous publishes get their answers, the connection
+    /// drains. Calling it again does nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the rest is not waited for.
+    pub async fn close(&self) -> CloseReport {
+        let inner = &self.inner;
+        if inner.closed.swap(true, Ordering::AcqRel) {
+            return CloseReport {
+                already_closed: true,
+                ..CloseReport::default()
+            };
+        }
+        let mut report = CloseReport::default();
+        let limit = inner.config.connection.drain_timeout();
+        let deadline = Instant::now() + limit;
+        inner.intake.cancel();
+        inner.workers.close();
+        let work = async {
+            inner.workers.wait().await;
+            if let Some(pool) = inner.pool.get() {
+                pool.stop().await;
+            }
+        };
+        report.consumers_ended = tokio::time::timeout_at(deadline, work).await.is_ok();
+        // Acknowledgements first: nothing can be published once the connection drains.
+        let _ = tokio::time::timeout_at(deadline, inner.nats.flush()).await;
+        match tokio::time::timeout_at(deadline, inner.tracker.complete()).await {
+            Ok(done) => report.publish_failure = done.err(),
+            Err(_) => {
+                report.publishes_unanswered = inner.tracker.pending();
+                report.publish_failure = inner.tracker.take_failure();
+            }
+        }
+        inner.scope.cancel();
+        report.drained = drain(&inner.nats, limit).await;
+        if !report.drained {
+            tracing::warn!("the connection did not drain in time and was abandoned");
+        }
+        inner.board.close();
+        inner.tasks.close();
+        let _ = tokio::time::timeout_at(
+            deadline.max(Instant::now() + Duration::from_millis(100)),
+            inner.tasks.wait(),
+        )
+        .await;
+        report
+    }
+
+    fn watch_health(&self) {
+        let every = self.inner.config.connection.health_check_interval;
+        if every.is_zero() {
+            return;
+        }
+        let weak = Arc::downgrade(&self.inner);
+        self.inner.spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(inner) = weak.upgrade() else { return };
+                if let Err(error) = Connector::new(inner).health_check().await {
+                    tracing::warn!(%error, "health check failed");
+                }
+            }
+        });
+    }
+}
+
+impl Inner {
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.is_closed() && self.nats.connection_state() == State::Connected
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.board.is_closed()
+    }
+
+    /// Refuses to send when the client is closed, or is not connected and may not queue.
+    pub(crate) fn guard(&self, subject: &str) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, format!("publishing to {subject}")));
+        }
+        if self.config.connection.refuse_while_disconnected && !self.is_connected() {
+            return Err(Error::new(
+                ErrorKind::NotConnected,
+                format!("publishing to {subject}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The pool that all consumers of this client share, made at its first use.
+    pub(crate) fn pool(&self) -> WorkerPool {
+        let config = &self.config.consumer;
+        self.pool
+            .get_or_init(|| WorkerPool::new(config.worker_pool_size, config.worker_buffer_size))
+            .clone()
+    }
+
+    /// Waits until the server has taken in what was sent so far, subscriptions among it; gives the time it took.
+    pub(crate) async fn round_trip(&self, wait: Duration) -> Option<Duration> {
+        let begun = Instant::now();
+        let (to_self, mut ticket) = self.replies.ticket();
+        self.nats.publish(to_self, bytes::Bytes::new()).await.ok()?;
+        ticket.answer(begun + wait).await.ok()??;
+        Some(begun.elapsed())
+    }
+
+    /// Asks JetStream's API; `subject` without its prefix.
+    pub(crate) async fn api<Q, R>(&self, what: &str, subject: String, question: &Q) -> Result<R>
+    where
+        Q: serde::Serialize + ?Sized,
+        R: serde::de::DeserializeOwned,
+    {
+        use jetstream::context::RequestErrorKind as Theirs;
+        let answer: std::result::Result<Response<R>, _> = self.js.request(subject, &question).await;
+        match answer {
+            Ok(Response::Ok(answer)) => Ok(answer),
+            Ok(Response::Err { error }) => Err(Error::api(what, error)),
+            Err(error) => {
+                let kind = match error.kind() {
+                    Theirs::TimedOut => ErrorKind::TimedOut,
+                    Theirs::NoResponders => ErrorKind::NoResponders,
+                    Theirs::InvalidSubject => ErrorKind::InvalidSubject,
+                    Theirs::Other => ErrorKind::Protocol,
+                };
+                Err(Error::new(kind, what).because(error))
+            }
+        }
+    }
+
+    /// The server's word on a consumer.
+    pub(crate) async fn consumer_info(&self, stream: &str, name: &str) -> Result<jetstream::consumer::Info> {
+        let what = format!("looking up {stream}/{name}");
+        self.api(
+            &what,
+            format!("CONSUMER.INFO.{stream}.{name}"),
+            &serde_json::json!({}),
+        )
+        .await
+    }
+
+    /// Runs a task of the client until the client ends.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let scope = self.scope.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = scope.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.intake.cancel();
+        self.scope.cancel();
+    }
+}
+
+/// Drains the connection and waits until it is closed.
+async fn drain(nats: &async_nats::Client, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    if nats.connection_state() != State::Connected || nats.drain().await.is_err() {
+        return false;
+    }
+    // The client says nothing when it is done; from then on it takes no commands.
+    loop {
+        match tokio::time::timeout_at(deadline, nats.flush()).await {
+            Ok(Err(_)) => return true,
+            Ok(Ok(())) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(_) => return false,
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Consumers: messages to handlers, and back to the server what becomes of them.
+//!
+//! [`Consumers::pull`] binds a pull consumer by name. [`PullConsumer::fetch`] gives deliveries to settle by hand;
+//! [`PullConsumer::process`] runs a handler until it is stopped, and [`PullConsumer::start`] does so in a task of the client.
+//!
+//! # What happens to one delivery
+//!
+//! The payload is expanded, the handler runs behind a panic guard, the message is settled by its answer:
+//!
+//! | answer | what is sent |
+//! |---|---|
+//! | `Ok(())` | an acknowledgement, unless the handler settled it itself |
+//! | `Ok(Disposition)` | what it says |
+//! | `Err` | the message is handed back, with the [`RetryDelay`] of the consumer |
+//! | [`HandlerError::DlqRouted`] | nothing; it counts as success |
+//! | [`HandlerError::ClaimInFlight`] | the message is handed back with the delay it names |
+//! | [`HandlerError::Undecodable`] | what [`OnUndecodable`] says; the default hands it back |
+//!
+//! A failed acknowledgement is not followed by anything: the message comes again after its ack wait.
+//!
+//! # Stopping
+//!
+//! A stop ends the fetching, lets handlers finish, and hands back what was received and not begun. Dropping the future of
+//! `process` aborts running handlers; their messages are handed back at once.
+
+mod pipeline;
+pub mod pool;
+mod pull;
+mod vitals;
+
+use std::sync::Arc;
+
+pub use pipeline::{OnUndecodable, RetryDelay};
+pub use pull::{FetchOptions, ProcessOptions, PullConsumer, Worker};
+pub use vitals::Vitals;
+
+use crate::client::Inner;
+use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::handler::HandlerError;
+use crate::names::{validate_durable_name, validate_stream_name};
+use crate::pull::Target;
+
+/// Makes consumers of a [`Client`](crate::Client).
+#[derive(Debug, Clone)]
+pub struct Consumers {
+    inner: Arc<Inner>,
+}
+
+impl Consumers {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// A pull consumer that exists.
+    ///
+    /// # Errors
+    /// When a name is not valid, or there is no such consumer.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn pull(&self, stream: &str, durable: &str) -> Result<PullConsumer> {
+        validate_stream_name(stream)?;
+        validate_durable_name(durable)?;
+        let info = self.inner.consumer_info(stream, durable).await?;
+        let target = Target::new(stream, durable)
+            .map_err(|error| {
+                Error::new(crate::ErrorKind::InvalidDurableName, "binding a consumer").because(error)
+            })?
+            .domain(&self.inner.config.connection.domain);
+        PullConsumer::bind(Arc::clone(&self.inner), target, &info)
+    }
+}
