@@ -394,6 +394,12 @@ fn act(text: &str) -> Result<Act> {
 }
 
 fn ask(verb: &str, text: &str) -> Result<Ask> {
+    let plain = verb.trim_start_matches('h');
+    // A pattern may have a bar in it, so it is taken before the text is split at one.
+    let (first, text) = match plain {
+        "many" | "await" | "fill" => cut(text),
+        _ => ("", text),
+    };
     let (target, rest) = text.split_once('|').unwrap_or((text, ""));
     let (headers, text) = if verb.starts_with('h') {
         let (headers, text) = rest.split_once('|').context("subject | headers | text")?;
@@ -401,16 +407,10 @@ fn ask(verb: &str, text: &str) -> Result<Ask> {
     } else {
         (None, rest)
     };
-    let (kind, target) = match verb.trim_start_matches('h') {
-        "many" | "await" | "fill" => {
-            let (word, target) = cut(target);
-            let kind = match verb.trim_start_matches('h') {
-                "many" => AskKind::Many(some(word)?),
-                "await" => AskKind::Until(some(word)?),
-                _ => AskKind::Fill(word.parse().context("how many times")?),
-            };
-            (kind, target)
-        }
+    let (kind, target) = match plain {
+        "many" => (AskKind::Many(some(first)?), target),
+        "await" => (AskKind::Until(some(first)?), target),
+        "fill" => (AskKind::Fill(first.parse().context("how many times")?), target),
         "mute" => (AskKind::Mute, target),
         _ => match target.split_once(" only ") {
             Some((subject, names)) => (AskKind::Once(View::only(names)), subject),
@@ -473,6 +473,37 @@ mod tests {
             panic!("not a send")
         };
         assert_eq!((text.as_str(), line_end), (" PUB x  1 ", true));
+    }
+
+    #[test]
+    fn a_question_is_cut_into_pattern_subject_headers_and_text() {
+        let Ok(Action::Peer {
+            act: Act::Ask(ask), ..
+        }) = Action::parse("a hmany x|y foo.bar | A: b | te|xt", String::new)
+        else {
+            panic!("not a question")
+        };
+        assert!(matches!(&ask.kind, AskKind::Many(pattern) if pattern == "x|y"));
+        assert_eq!((ask.subject.as_str(), ask.text.as_str()), ("foo.bar", "te|xt"));
+        assert_eq!(ask.headers.as_deref(), Some("A: b"));
+    }
+
+    #[test]
+    fn the_prefix_of_the_api_is_added_where_it_is_meant() {
+        for (text, subject) in [
+            ("a api INFO", "$JS.API.INFO"),
+            ("a await x INFO", "$JS.API.INFO"),
+            ("a await x $JS.hub.API.INFO", "$JS.hub.API.INFO"),
+            ("a req INFO", "INFO"),
+        ] {
+            let Ok(Action::Peer {
+                act: Act::Ask(ask), ..
+            }) = Action::parse(text, String::new)
+            else {
+                panic!("not a question")
+            };
+            assert_eq!(ask.subject, subject);
+        }
     }
 
     #[test]
