@@ -20,13 +20,15 @@
 //! ```
 //!
 //! Features: `test-util` adds the `test` module, which gives a private server in one line; `client` adds the module `kit`,
-//! the client kit for JetStream consumers over the official client.
+//! the client kit for JetStream consumers over the official client; `mq` adds the module `mq`, the message-queue boundary.
 
 #[cfg(feature = "test-util")]
 pub mod test;
 
 #[cfg(feature = "client")]
 pub use windjet_client as kit;
+#[cfg(feature = "mq")]
+pub use windjet_mq as mq;
 pub use windjet_protocol as protocol;
 pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
 pub use windjet_server::{

@@ -1,0 +1,3 @@
+//! Tests of the message-queue boundary by its public behaviour.
+
+mod memory;

@@ -1,0 +1,10 @@
+//! The conformance suite on the broker in memory.
+
+use windjet_mq::mqtest::MemoryInstance;
+
+windjet_mq::mq_conformance! {
+    #[tokio::test(start_paused = true)]
+    async fn instance() -> MemoryInstance {
+        MemoryInstance::start().await
+    }
+}
