@@ -64,7 +64,7 @@ pub use error::{CommitError, CreateError, OpenError, ReadError, StageError};
 #[doc(hidden)]
 pub use fault::Fault;
 pub use index::{ConsumerRecord, Matcher, StreamState, SubjectRow};
-pub use options::{Durability, Storage, StoreOptions, StreamOptions};
+pub use options::{Compression, Durability, Storage, StoreOptions, StreamOptions};
 pub use record::SeqRange;
 pub use report::{Finding, RecoveryReport, Why};
 pub use store::{Health, Metrics, Step, Store, verify};

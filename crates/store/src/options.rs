@@ -31,6 +31,18 @@ pub enum Storage {
     Memory,
 }
 
+/// How a stream's messages are stored in segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Compression {
+    /// As they are. Damage costs a message.
+    #[default]
+    None,
+    /// In blocks of up to 64 KiB, each compressed by Snappy if that saves an eighth. Damage costs a block. A secure erase
+    /// writes whole segments anew.
+    Snappy,
+}
+
 /// What the store knows about a stream. Everything else is in `config`, which it does not look into.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamOptions {
@@ -40,6 +52,8 @@ pub struct StreamOptions {
     pub storage: Storage,
     /// When its operations count as committed.
     pub durability: Durability,
+    /// How its messages are stored in segments; segments written before a change stay as they are.
+    pub compression: Compression,
     /// How long a dedup id counts, measured from the stored time of its message. Zero keeps none.
     pub dedup_window: Duration,
     /// The first sequence to give out; 0 means 1. Only read at creation.
@@ -56,7 +70,9 @@ impl StreamOptions {
             Durability::Os => (2, Duration::ZERO),
         };
         out.put_bytes(self.name.as_bytes());
-        out.put_u8(u8::from(self.storage == Storage::Memory));
+        let memory = u8::from(self.storage == Storage::Memory);
+        let packed = u8::from(self.compression == Compression::Snappy);
+        out.put_u8(memory | packed << 1);
         out.put_u8(mode);
         out.put_u64(nanos(every));
         out.put_u64(nanos(self.dedup_window));
@@ -66,10 +82,16 @@ impl StreamOptions {
 
     pub(crate) fn decode(c: &mut Cursor<'_>) -> Option<Self> {
         let name = String::from_utf8(c.bytes()?.to_vec()).ok()?;
-        let storage = if c.u8()? == 0 {
+        let flags = c.u8()?;
+        let storage = if flags & 1 == 0 {
             Storage::File
         } else {
             Storage::Memory
+        };
+        let compression = if flags & 2 == 0 {
+            Compression::None
+        } else {
+            Compression::Snappy
         };
         let mode = c.u8()?;
         let every = Duration::from_nanos(c.u64()?);
@@ -86,6 +108,7 @@ impl StreamOptions {
             name,
             storage,
             durability,
+            compression,
             dedup_window,
             first_seq,
             config,

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windjet_store::{
-    Append, ConsumerChange, Durability, Found, Op, Pending, Position, Purge, RealDisk, SeqRange, SimClock,
-    Step, Store, StoreOptions, StreamOptions, StreamReader, StreamWriter, verify,
+    Append, Compression, ConsumerChange, Durability, Found, Op, Pending, Position, Purge, RealDisk, SeqRange,
+    SimClock, Step, Store, StoreOptions, StreamOptions, StreamReader, StreamWriter, verify,
 };
 
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -74,7 +74,7 @@ fn subject(seq: u64) -> String {
 const STREAMS: [&str; 3] = ["A", "B", "WEAK"];
 const MESSAGES: u64 = 120;
 const REMOVED: [u64; 3] = [3, 50, 119];
-/// Erased from format 2 on.
+/// Erased from format 2 on, which also has stream B compressed.
 const ERASED: SeqRange = SeqRange { first: 60, last: 61 };
 
 /// Writes everything a store can hold, in segments and in the journal.
@@ -92,6 +92,11 @@ fn write(dir: &Path) {
                 .create_stream(StreamOptions {
                     name: (*name).into(),
                     durability,
+                    compression: if *name == "B" {
+                        Compression::Snappy
+                    } else {
+                        Compression::None
+                    },
                     dedup_window: WINDOW,
                     config: format!("config of {name}").into_bytes().into(),
                     ..StreamOptions::default()

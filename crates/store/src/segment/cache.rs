@@ -64,9 +64,7 @@ impl Segments {
             return Ok(block);
         }
         let read = read_block(&*self.file(segment)?, block)?;
-        self.blocks
-            .lock()
-            .insert((segment, block.at), &read, block.len as usize);
+        self.blocks.lock().insert((segment, block.at), &read, read.len());
         Ok(read)
     }
 

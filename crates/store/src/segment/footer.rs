@@ -3,7 +3,7 @@
 //! | per part | |
 //! |---|---|
 //! | `u64` incarnation, `u32` records | |
-//! | `u32` blocks, each `u64` first sequence, `i64` first time, `u64` position, `u32` length of the records | |
+//! | `u32` blocks, each `u64` first sequence, `i64` first time, `u64` position, `u32` length of the records, 31st bit set when they are compressed | |
 //! | `u32` subjects, each `u16` length and bytes | |
 //! | `u8` 1 when sequences are consecutive, `u64` first sequence; else `u32` distances | |
 //! | `u8` width, column of subject numbers | |
@@ -15,7 +15,7 @@ use std::io;
 
 use hashbrown::HashMap;
 
-use super::{BLOCK_HEADER, BlockHeader, BlockRef, SEGMENT_HEADER, TRAILER};
+use super::{BLOCK_HEADER, BlockHeader, BlockRef, SEGMENT_HEADER, TRAILER, unpack};
 use crate::codec::{Cursor, Put, u32_at, u64_at};
 use crate::disk::{DiskFile, read_all};
 use crate::index::wire_size;
@@ -23,6 +23,9 @@ use crate::options::Storage;
 use crate::record::{Kind, Record, find_next};
 
 pub(crate) const TRAILER_MAGIC: &[u8; 8] = b"WJSEGEND";
+
+/// The bit of a block's length that says that it is compressed; no record is that long.
+const PACKED: u32 = 1 << 31;
 
 /// The records of one stream in a segment, as its footer tells them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -111,7 +114,7 @@ impl FooterPart {
             out.put_u64(b.first_seq);
             out.put_i64(b.first_time);
             out.put_u64(b.at);
-            out.put_u32(b.len);
+            out.put_u32(b.len | if b.packed { PACKED } else { 0 });
         }
         out.put_u32(self.subjects.len() as u32);
         for s in &self.subjects {
@@ -147,11 +150,13 @@ impl FooterPart {
         let blocks = c.u32()?;
         let blocks = (0..blocks)
             .map(|_| {
+                let (first_seq, first_time, at, len) = (c.u64()?, c.i64()?, c.u64()?, c.u32()?);
                 Some(BlockRef {
-                    first_seq: c.u64()?,
-                    first_time: c.i64()?,
-                    at: c.u64()?,
-                    len: c.u32()?,
+                    first_seq,
+                    first_time,
+                    at,
+                    len: len & !PACKED,
+                    packed: len & PACKED != 0,
                 })
             })
             .collect::<Option<Vec<_>>>()?;
@@ -247,45 +252,57 @@ fn rebuild(file: &[u8]) -> Vec<FooterPart> {
     let mut parts: Vec<FooterPart> = Vec::new();
     let mut at = SEGMENT_HEADER;
     while at < file.len() {
-        let (start, end) = match BlockHeader::decode(&file[at..]) {
-            Some(h) => (
-                at + BLOCK_HEADER,
-                (at + BLOCK_HEADER + h.len as usize).min(file.len()),
-            ),
-            None => match find_next(file, at) {
-                // Records behind a damaged header: one record at a time until the next good block header.
-                Some(start) => (start, start + u32_at(file, start) as usize),
-                None => break,
-            },
-        };
-        add_block(&mut parts, &file[..end], start);
-        at = end.max(at + 1);
+        if let Some(h) = BlockHeader::decode(&file[at..]) {
+            let start = at + BLOCK_HEADER;
+            let end = (start + h.len as usize).min(file.len());
+            let stored = &file[start..end];
+            if h.packed {
+                add_block(&mut parts, &unpack(stored).unwrap_or_default(), at, h.len, true);
+            } else {
+                add_block(&mut parts, stored, at, h.len, false);
+            }
+            at = end;
+            continue;
+        }
+        // Records behind a damaged header: one record at a time until the next good block header.
+        let record = find_next(file, at);
+        let header = (at + 1..file.len().saturating_sub(BLOCK_HEADER))
+            .find(|p| u32_at(file, *p) == super::BLOCK_MAGIC && BlockHeader::decode(&file[*p..]).is_some());
+        match (record, header) {
+            (Some(start), header) if header.is_none_or(|h| start < h) => {
+                let len = u32_at(file, start);
+                let end = start + len as usize;
+                add_block(&mut parts, &file[start..end], start - BLOCK_HEADER, len, false);
+                at = end;
+            }
+            (_, Some(header)) => at = header,
+            _ => break,
+        }
     }
     parts
 }
 
-fn add_block(parts: &mut Vec<FooterPart>, file: &[u8], start: usize) {
-    let mut at = start;
-    let mut block: Option<(u64, BlockRef)> = None;
-    while at < file.len() {
-        let Some(r) = Record::parse_checked(&file[at..]) else {
-            match find_next(file, at + 1) {
-                Some(next) => at = next,
+/// Adds the records of a block that stands at `at`, with `len` bytes of records as stored.
+fn add_block(parts: &mut Vec<FooterPart>, records: &[u8], at: usize, len: u32, packed: bool) {
+    let mut pos = 0;
+    let mut block: Option<BlockRef> = None;
+    while pos < records.len() {
+        let Some(r) = Record::parse_checked(&records[pos..]) else {
+            match find_next(records, pos + 1) {
+                Some(next) => pos = next,
                 None => break,
             }
             continue;
         };
         if r.kind == Kind::Message {
             let incarnation = r.incarnation();
-            block.get_or_insert((
-                incarnation,
-                BlockRef {
-                    first_seq: r.seq(),
-                    first_time: r.time(),
-                    at: (start - BLOCK_HEADER.min(start)) as u64,
-                    len: (file.len() - start) as u32,
-                },
-            ));
+            block.get_or_insert(BlockRef {
+                first_seq: r.seq(),
+                first_time: r.time(),
+                at: at as u64,
+                len,
+                packed,
+            });
             if parts.last().is_none_or(|p| p.incarnation != incarnation) {
                 parts.push(FooterPart::new(incarnation));
             }
@@ -293,9 +310,9 @@ fn add_block(parts: &mut Vec<FooterPart>, file: &[u8], start: usize) {
                 part.add(&r);
             }
         }
-        at += r.len();
+        pos += r.len();
     }
-    if let (Some((_, block)), Some(part)) = (block, parts.last_mut()) {
+    if let (Some(block), Some(part)) = (block, parts.last_mut()) {
         part.blocks.push(block);
     }
 }
@@ -330,6 +347,7 @@ mod tests {
                 first_time: 1,
                 at: 64,
                 len: 9,
+                packed: true,
             });
             let mut out = Vec::new();
             part.encode(&mut out);

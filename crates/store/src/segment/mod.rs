@@ -59,7 +59,10 @@ pub(crate) struct BlockRef {
     pub(crate) first_seq: u64,
     pub(crate) first_time: i64,
     pub(crate) at: u64,
+    /// Length of the records as stored.
     pub(crate) len: u32,
+    /// Whether they are compressed.
+    pub(crate) packed: bool,
 }
 
 /// The records of one stream in one segment.
@@ -101,13 +104,16 @@ impl Part {
 /// | 24..32 | time of the first record |
 /// | 32..36 | length of the records as stored |
 /// | 36..40 | length of the records |
-/// | 40..48 | codec, 0 for none |
+/// | 40..48 | codec, 0 for none, 1 for Snappy |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub(crate) incarnation: u64,
     pub(crate) first_seq: u64,
     pub(crate) first_time: i64,
     pub(crate) len: u32,
+    /// Length of the records when they are not compressed.
+    pub(crate) raw: u32,
+    pub(crate) packed: bool,
 }
 
 impl BlockHeader {
@@ -117,8 +123,8 @@ impl BlockHeader {
         body.put_u64(self.first_seq);
         body.put_i64(self.first_time);
         body.put_u32(self.len);
-        body.put_u32(self.len);
-        body.put_u64(0);
+        body.put_u32(self.raw);
+        body.put_u64(u64::from(self.packed));
         let mut out = [0; BLOCK_HEADER];
         out[..4].copy_from_slice(&BLOCK_MAGIC.to_le_bytes());
         out[4..8].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
@@ -132,14 +138,16 @@ impl BlockHeader {
         if c.u32()? != BLOCK_MAGIC || c.u32()? != crc32c::crc32c(&bytes[8..]) {
             return None;
         }
-        let header = Self {
-            incarnation: c.u64()?,
-            first_seq: c.u64()?,
-            first_time: c.i64()?,
-            len: c.u32()?,
-        };
-        let (raw, codec) = (c.u32()?, c.u64()?);
-        (raw == header.len && codec == 0).then_some(header)
+        let (incarnation, first_seq, first_time) = (c.u64()?, c.u64()?, c.i64()?);
+        let (len, raw, codec) = (c.u32()?, c.u32()?, c.u64()?);
+        (codec == 1 || codec == 0 && raw == len).then_some(Self {
+            incarnation,
+            first_seq,
+            first_time,
+            len,
+            raw,
+            packed: codec == 1,
+        })
     }
 }
 
@@ -152,6 +160,11 @@ pub(crate) struct Block {
 impl Block {
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self { bytes }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Walks whole, right records of `incarnation`, stepping over damage, until `f` answers false.
@@ -197,10 +210,22 @@ impl Block {
     }
 }
 
-/// Reads a block's records, whatever state its header is in.
+/// Reads a block's records, whatever state its header is in. Of a compressed one that is damaged there are none.
 pub(crate) fn read_block(file: &dyn crate::disk::DiskFile, block: BlockRef) -> io::Result<Block> {
     let mut bytes = vec![0; block.len as usize];
     let n = file.read_at(&mut bytes, block.at + BLOCK_HEADER as u64)?;
     bytes.truncate(n);
+    if block.packed {
+        bytes = unpack(&bytes).unwrap_or_default();
+    }
     Ok(Block::new(Bytes::from(bytes)))
+}
+
+/// Expands a compressed block. `None` when it is damaged, as far as that shows before records are checked.
+fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
+    // A damaged length must not cost memory: Snappy makes at most 64 bytes of 2.
+    let raw = snap::raw::decompress_len(packed).ok()?;
+    (raw <= packed.len().saturating_mul(32))
+        .then(|| snap::raw::Decoder::new().decompress_vec(packed).ok())
+        .flatten()
 }

@@ -10,7 +10,11 @@ use super::footer::trailer;
 use super::{BLOCK_HEADER, BlockHeader, BlockRef, FooterPart, SEGMENT_HEADER};
 use crate::codec::Put;
 use crate::disk::DiskFile;
+use crate::options::Compression;
 use crate::record::Record;
+
+/// Longest block that is compressed, unless a single record is longer.
+const PACKED_MAX: usize = 64 << 10;
 
 /// A segment being written.
 #[derive(Debug)]
@@ -22,6 +26,10 @@ pub(crate) struct SegmentWriter {
     block: Vec<u8>,
     block_first: (u64, i64),
     block_max: usize,
+    /// Whether the block is to be compressed.
+    pack: bool,
+    encoder: snap::raw::Encoder,
+    packed: Vec<u8>,
     parts: Vec<FooterPart>,
 }
 
@@ -41,6 +49,9 @@ impl SegmentWriter {
             block: Vec::new(),
             block_first: (0, 0),
             block_max,
+            pack: false,
+            encoder: snap::raw::Encoder::new(),
+            packed: Vec::new(),
             parts: Vec::new(),
         }
     }
@@ -50,14 +61,21 @@ impl SegmentWriter {
         self.pending.len() + self.block.len()
     }
 
-    pub(crate) fn add(&mut self, r: &Record<'_>) {
+    pub(crate) fn add(&mut self, r: &Record<'_>, compression: Compression) {
         let other_stream = self.parts.last().is_none_or(|p| p.incarnation != r.incarnation());
-        if other_stream || self.block.len() + r.len() > self.block_max {
+        let pack = compression == Compression::Snappy;
+        let block_max = if pack {
+            (self.block_max * 4).min(PACKED_MAX)
+        } else {
+            self.block_max
+        };
+        if other_stream || pack != self.pack || self.block.len() + r.len() > block_max {
             self.end_block();
         }
         if other_stream {
             self.parts.push(FooterPart::new(r.incarnation()));
         }
+        self.pack = pack;
         if self.block.is_empty() {
             self.block_first = (r.seq(), r.time());
         }
@@ -72,23 +90,30 @@ impl SegmentWriter {
             return;
         };
         let (first_seq, first_time) = self.block_first;
-        let len = self.block.len() as u32;
+        let packed = self.pack && pack_block(&mut self.encoder, &self.block, &mut self.packed);
+        let raw = self.block.len() as u32;
+        let bytes = if packed { &self.packed } else { &self.block };
+        let len = bytes.len() as u32;
         let at = self.at + self.pending.len() as u64;
         part.blocks.push(BlockRef {
             first_seq,
             first_time,
             at,
             len,
+            packed,
         });
         let header = BlockHeader {
             incarnation: part.incarnation,
             first_seq,
             first_time,
             len,
+            raw,
+            packed,
         };
-        self.pending.reserve(BLOCK_HEADER + self.block.len());
+        self.pending.reserve(BLOCK_HEADER + bytes.len());
         self.pending.extend_from_slice(&header.encode());
-        self.pending.append(&mut self.block);
+        self.pending.extend_from_slice(bytes);
+        self.block.clear();
     }
 
     /// Writes what was gathered and syncs it.
@@ -112,4 +137,14 @@ impl SegmentWriter {
         self.write_step()?;
         Ok((self.parts, self.at))
     }
+}
+
+/// Compresses a block into `out`. False when that saves less than an eighth.
+fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Vec<u8>) -> bool {
+    out.resize(snap::raw::max_compress_len(block.len()), 0);
+    let Ok(n) = encoder.compress(block, out) else {
+        return false;
+    };
+    out.truncate(n);
+    n <= block.len() / 8 * 7
 }

@@ -151,7 +151,7 @@ impl Keeper {
     }
 
     /// Chooses the segment and neighbours in rank that are also mostly dead or small.
-    fn plan(&mut self, core: &Core, segment: &Arc<Segment>) {
+    pub(crate) fn plan(&mut self, core: &Core, segment: &Arc<Segment>) {
         let mut by_rank: Vec<Arc<Segment>> = self.segments.values().cloned().collect();
         by_rank.sort_by_key(|s| (s.rank, s.id));
         let Some(start) = by_rank.iter().position(|s| s.id == segment.id) else {
@@ -237,7 +237,7 @@ impl Keeper {
             let index = stream.index.read();
             bytes.each(stream.incarnation, |_, r| {
                 if index.get(r.seq()).is_some() {
-                    writer.add(&r);
+                    writer.add(&r, index.options.compression);
                 }
                 true
             });

@@ -14,7 +14,7 @@ use super::check::compare;
 use super::model::{Done, Life};
 use crate::clock::SimClock;
 use crate::disk::SimDisk;
-use crate::options::{Durability, StoreOptions, StreamOptions};
+use crate::options::{Compression, Durability, StoreOptions, StreamOptions};
 use crate::store::Store;
 use crate::stream::writer::StreamWriter;
 
@@ -189,6 +189,11 @@ impl Run {
                 Durability::Interval(Duration::from_millis(300))
             } else {
                 Durability::Sync
+            },
+            compression: if name == "S1" {
+                Compression::Snappy
+            } else {
+                Compression::None
             },
             dedup_window: WINDOW,
             config: config.clone().into(),

@@ -6,7 +6,7 @@ use super::{Run, SUBJECTS, WINDOW};
 use crate::clock::Clock;
 use crate::consumer::{ConsumerChange, Pending, Position};
 use crate::error::StageError;
-use crate::options::StreamOptions;
+use crate::options::{Compression, StreamOptions};
 use crate::record::SeqRange;
 use crate::sim::model::{Done, Life, State, Stored};
 use crate::stream::op::{Append, Op, Purge, Ticket};
@@ -114,6 +114,11 @@ impl Run {
                 let config = format!("u{}", self.rng.random_range(0..100)).into_bytes();
                 let options = StreamOptions {
                     config: config.clone().into(),
+                    compression: if self.rng.random_bool(0.5) {
+                        Compression::Snappy
+                    } else {
+                        Compression::None
+                    },
                     ..writer.options().clone()
                 };
                 (
@@ -311,7 +316,7 @@ impl Run {
             _ => self.rng.random_range(0..60),
         };
         let byte = self.rng.random_range(0..255u8);
-        let mut payload: Vec<u8> = (0..len).map(|i| byte.wrapping_add(i as u8)).collect();
+        let mut payload: Vec<u8> = (0..len).map(|i| byte.wrapping_add(i as u8 % 7)).collect();
         if let Some(start) = len.checked_sub(MARK) {
             // By its end a payload is told from all others.
             self.rng.fill(&mut payload[start..]);

@@ -7,7 +7,8 @@
 //! The order: what is in hand (a journal file on its way into segments, a compaction) is finished, since it may hold a copy.
 //! Journal files that may hold the messages are emptied, so that no frame that counts is ever changed; then the old bytes in
 //! them are overwritten with zeros. In segments, dead ones that a reader still holds included, the record is replaced by
-//! one of kind `Erased` of the same length. A write that a crash tears in the middle can only hit the record itself.
+//! one of kind `Erased` of the same length. A write that a crash tears in the middle can only hit the record itself. A
+//! compressed block cannot be changed so; its segment is written anew, and the block in the old file overwritten whole.
 //!
 //! Not reached: blocks of the file system that belonged to files removed before, and a file's list of subjects.
 
@@ -110,8 +111,14 @@ impl Keeper {
             let all = named.chain(doomed).filter(|(_, entry)| concerns(targets, entry));
             all.map(|(id, _)| id).collect()
         });
-        if let Some(id) = segments.pop_front() {
-            erase_in(core, id, targets)?;
+        if let Some(id) = segments.front().copied() {
+            let named = self.segments.get(&id).cloned();
+            if erase_in(core, id, targets, named.is_none())? {
+                segments.pop_front();
+            } else if let Some(segment) = named {
+                // Written anew without the messages; what is left of it is then overwritten.
+                self.plan(core, &segment);
+            }
             return Ok(Some(Step::Worked));
         }
         // Files that are removed already must not come back by a power cut.
@@ -145,11 +152,12 @@ impl Keeper {
     }
 }
 
-/// Overwrites what is wanted in one segment and syncs it.
-fn erase_in(core: &Core, id: u64, targets: &[Target]) -> io::Result<()> {
+/// Overwrites what is wanted in one segment and syncs it. Nothing needs a `doomed` one any more, so that its compressed
+/// blocks can go whole; false when there are such blocks in a segment that still counts.
+fn erase_in(core: &Core, id: u64, targets: &[Target], doomed: bool) -> io::Result<bool> {
     let file = match core.segments.file(id) {
         Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(e) => return Err(e),
     };
     let mut changed = false;
@@ -163,6 +171,18 @@ fn erase_in(core: &Core, id: u64, targets: &[Target]) -> io::Result<()> {
                 .ranges()
                 .any(|r| r.first < end && block.first_seq <= r.last)
             {
+                continue;
+            }
+            if block.packed {
+                let mut inside = part.seqs.iter().filter(|s| (block.first_seq..end).contains(s));
+                if inside.any(|s| target.wants(*s)) {
+                    if !doomed {
+                        return Ok(false);
+                    }
+                    let zeros = vec![0; block.len as usize];
+                    file.write_at(&zeros, block.at + BLOCK_HEADER as u64)?;
+                    changed = true;
+                }
                 continue;
             }
             let listed = part
@@ -180,7 +200,7 @@ fn erase_in(core: &Core, id: u64, targets: &[Target]) -> io::Result<()> {
         file.sync()?;
         core.segments.forget_blocks(id);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What to write where in a block.

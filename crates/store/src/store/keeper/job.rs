@@ -354,6 +354,7 @@ pub(crate) fn live_bytes(index: &StreamIndex, chunk: &TailChunk) -> u64 {
 fn copy(plan: &mut Plan, writer: &mut SegmentWriter, step: usize) -> bool {
     while let Some(chunk) = plan.chunks.front() {
         let index = plan.stream.index.read();
+        let compression = index.options.compression;
         while plan.at < chunk.offsets.len() {
             if writer.pending() >= step {
                 return false;
@@ -365,7 +366,7 @@ fn copy(plan: &mut Plan, writer: &mut SegmentWriter, step: usize) -> bool {
                 && index.get(seq).is_some()
                 && let Some(r) = Record::parse(&chunk.bytes[offset as usize..])
             {
-                writer.add(&r);
+                writer.add(&r, compression);
             }
         }
         drop(index);
