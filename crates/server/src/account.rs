@@ -25,6 +25,8 @@ pub(crate) struct Account {
     mappings: ArcSwapOption<MappingTable>,
     /// Whether there are mappings: asked for every message, which a plain load bears better than the table's own.
     mapped: AtomicBool,
+    /// Where traces go that only the header `traceparent` asks for, and how many of a hundred.
+    msg_trace: ArcSwapOption<(String, u8)>,
     responses: OnceLock<Arc<Responses>>,
     /// Live connections.
     pub(crate) connections: AtomicU64,
@@ -72,6 +74,7 @@ impl Account {
             limits: ArcSwap::default(),
             mappings: ArcSwapOption::empty(),
             mapped: AtomicBool::new(false),
+            msg_trace: ArcSwapOption::empty(),
             responses: OnceLock::new(),
             connections: AtomicU64::new(0),
             total_connections: AtomicU64::new(0),
@@ -155,12 +158,23 @@ impl Account {
         self.limits.load_full()
     }
 
-    /// Replaces limits and mappings.
-    pub(crate) fn configure(&self, limits: AccountLimits, mappings: Option<MappingTable>) {
+    /// Replaces limits, mappings and the destination of traces.
+    pub(crate) fn configure(
+        &self,
+        limits: AccountLimits,
+        mappings: Option<MappingTable>,
+        msg_trace: Option<(String, u8)>,
+    ) {
         self.limits.store(Arc::new(limits));
         self.mapped.store(mappings.is_some(), Ordering::Release);
         self.mappings.store(mappings.map(Arc::new));
+        self.msg_trace.store(msg_trace.map(Arc::new));
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Where traces go that only the header `traceparent` asks for, and how many of a hundred.
+    pub(crate) fn msg_trace(&self) -> Option<(String, u8)> {
+        self.msg_trace.load().as_deref().cloned()
     }
 
     /// Whether published subjects are mapped at all.

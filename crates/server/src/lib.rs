@@ -32,6 +32,7 @@ mod router;
 mod server;
 mod system;
 mod tls;
+mod trace;
 mod websocket;
 
 pub use client::Client;

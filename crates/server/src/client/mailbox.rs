@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::Message;
 use crate::connection::Connection;
-use crate::router::{self, Counted, Subscription};
+use crate::router::{self, Counted, Subscription, Undelivered};
 
 /// Messages that wait for one subscription unless the subscriber chooses otherwise.
 pub(crate) const CAPACITY_MSGS: usize = 65_536;
@@ -56,8 +56,17 @@ impl Mailbox {
         }
     }
 
-    /// Puts a message in, unless the subscription is over or the mailbox full. False when it was not put in.
-    pub(crate) fn push(&self, subscription: &Arc<Subscription>, message: &router::Message<'_>) -> bool {
+    /// The client that owns the subscription.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Puts a message in, unless the subscription is over or the mailbox full.
+    pub(crate) fn push(
+        &self,
+        subscription: &Arc<Subscription>,
+        message: &router::Message<'_>,
+    ) -> Result<(), Undelivered> {
         let size = message.size() + message.subject.len();
         let mut queue = self.queue.lock();
         if queue.messages.len() >= self.max_msgs
@@ -66,12 +75,12 @@ impl Mailbox {
         {
             drop(queue);
             self.overflow(subscription);
-            return false;
+            return Err(Undelivered::Full);
         }
         let counted = subscription.count();
         if counted == Counted::Closed {
             self.count(size, 0);
-            return false;
+            return Err(subscription.open().err().unwrap_or(Undelivered::Closed));
         }
         queue.bytes += size;
         queue.messages.push_back(Message {
@@ -88,7 +97,7 @@ impl Mailbox {
             self.connection.forget(subscription);
         }
         self.waker.wake();
-        true
+        Ok(())
     }
 
     /// Tells the server's memory count of a change; false, with nothing counted, when it is over the budget.

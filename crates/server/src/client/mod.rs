@@ -34,6 +34,7 @@ use crate::connection::{Carrier, CloseReason, Connection, NewConnection, Profile
 use crate::options::ConnectionType;
 use crate::router::{self, Service, Sink, Turn};
 use crate::server::{Bound, Server, Shared};
+use crate::trace;
 use requests::Requests;
 
 /// Pause for one crowded receiver, and the most for one message: the numbers that connections over a socket have too.
@@ -462,7 +463,7 @@ impl Client {
         let mut turn = Turn::new(&connection.server, Some(connection));
         let published = {
             let mut publisher = inner.publisher.lock();
-            let published = publisher.publish(Some(connection), &message, &mut turn, |_| {});
+            let published = publisher.publish(connection, &message, &mut turn, |_| {});
             publisher.account.received.add(1, size as u64);
             publisher.account.sent.add(turn.out_msgs, turn.out_bytes);
             published
@@ -470,10 +471,11 @@ impl Client {
         connection.received.add(1, size as u64);
         connection.server.stats.received(1, size as u64);
         let crowded = turn.crowded;
+        trace::finish(&mut turn);
         turn.finish();
         match published {
             Published::Delivered(taken) => Ok((taken, crowded)),
-            Published::UntakenAs(_) => Ok((0, crowded)),
+            Published::UntakenAs(_) | Published::Withheld => Ok((0, crowded)),
             Published::Denied => Err(PublishError::Denied(text(subject))),
             Published::DeniedAs(subject) => Err(PublishError::Denied(text(&subject))),
             Published::ReplyDenied => Err(PublishError::ReplyDenied(text(reply.unwrap_or_default()))),

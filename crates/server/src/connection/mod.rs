@@ -38,7 +38,7 @@ use windjet_protocol::wire::encode;
 pub(crate) use close::{CloseReason, Closing};
 pub(crate) use describe::ClientInfo;
 pub(crate) use outbound::{Carrier, Flushed, Outbound, State};
-pub(crate) use publish::{Published, Publisher};
+pub(crate) use publish::{Published, Publisher, is_reserved_subject};
 pub(crate) use reader::Source;
 pub(crate) use session::Session;
 pub(crate) use writer::write_all;
@@ -46,7 +46,7 @@ pub(crate) use writer::write_all;
 use crate::account::{Account, Counter};
 use crate::auth::{Identity, PeerCertificate, Permissions, ReplyGrants};
 use crate::options::ConnectionType;
-use crate::router::{Counted, Message, Subscription, Turn};
+use crate::router::{Counted, Message, Subscription, Turn, Undelivered};
 use crate::server::{Peer, Shared};
 
 /// What a client has told about itself, and whom it has been taken for.
@@ -139,15 +139,6 @@ pub(crate) struct Connection {
     /// TLS facts, if any.
     pub(crate) tls: Option<TlsFacts>,
     refused: OnceLock<Refused>,
-}
-
-/// What became of a pushed message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// It stands in the outbound buffer.
-    Queued,
-    /// The receiver is gone, its subscription is over, or it is nearly full and the server does not wait.
-    Refused,
 }
 
 /// What a new connection is made of.
@@ -281,18 +272,18 @@ impl Connection {
         subscription: &Arc<Subscription>,
         message: &Message<'_>,
         turn: &mut Turn<'_>,
-    ) -> Pushed {
+    ) -> Result<(), Undelivered> {
         let mut state = self.outbound.lock();
         if state.is_closed() {
-            return Pushed::Refused;
+            return Err(Undelivered::ClientClosed);
         }
         let crowded = state.pending > turn.max_pending / 4 * 3;
         if crowded && turn.drop_when_crowded {
-            return Pushed::Refused;
+            return Err(Undelivered::Crowded);
         }
         let counted = subscription.count();
         if counted == Counted::Closed {
-            return Pushed::Refused;
+            return Err(subscription.open().err().unwrap_or(Undelivered::Closed));
         }
         let headers: &[u8] = if self.headers() { message.headers } else { &[] };
         let sid: &[u8] = &subscription.sid;
@@ -339,7 +330,7 @@ impl Connection {
         if let Some(reply) = message.reply {
             self.grant(reply);
         }
-        Pushed::Queued
+        Ok(())
     }
 
     /// Appends protocol bytes for the client and makes sure that the turn flushes them.

@@ -17,6 +17,7 @@ use super::Connection;
 use crate::account::Account;
 use crate::auth::Permissions;
 use crate::router::{Matches, Message, Subscription, Turn, route};
+use crate::trace::{self, Begun};
 
 /// Subjects remembered per connection.
 const REMEMBERED_MAX: usize = 512;
@@ -89,6 +90,8 @@ pub(crate) enum Published {
     UntakenAs(Bytes),
     /// The publisher may not use the reply subject.
     ReplyDenied,
+    /// It was to be traced only, and could not be: nobody gets it and nothing is said of it.
+    Withheld,
 }
 
 /// The publishing side of one client: where it publishes and what it may.
@@ -114,10 +117,43 @@ impl Publisher {
         }
     }
 
-    /// Publishes one message in `turn`. `accepted` runs once the checks have passed, before anything is delivered.
+    /// Publishes one message in `turn`. `accepted` runs once the checks have passed, before anything is delivered. The
+    /// trace of a message that is traced stays in the turn: the caller sends it with [`trace::finish`] when it has said
+    /// all that there is to say to the publisher.
     pub(crate) fn publish(
         &mut self,
-        connection: Option<&Connection>,
+        connection: &Connection,
+        message: &Message<'_>,
+        turn: &mut Turn<'_>,
+        accepted: impl FnOnce(&mut Turn<'_>),
+    ) -> Published {
+        if message.headers.is_empty() {
+            return self.publish_as_is(connection, message, turn, accepted);
+        }
+        let Some(asked) = trace::asked(message) else {
+            return self.publish_as_is(connection, message, turn, accepted);
+        };
+        match trace::begin(asked, connection, self, message) {
+            Begun::Ordinary => self.publish_as_is(connection, message, turn, accepted),
+            Begun::Disabled(headers) => {
+                self.publish_as_is(connection, &message.with_headers(&headers), turn, accepted)
+            }
+            Begun::Withheld => Published::Withheld,
+            Begun::Denied(destination) => Published::DeniedAs(destination),
+            Begun::Traced(trace) => {
+                turn.trace = Some(trace);
+                let published = self.publish_as_is(connection, message, turn, accepted);
+                if let Some(trace) = &mut turn.trace {
+                    trace.published(&published, message);
+                }
+                published
+            }
+        }
+    }
+
+    fn publish_as_is(
+        &mut self,
+        connection: &Connection,
         message: &Message<'_>,
         turn: &mut Turn<'_>,
         accepted: impl FnOnce(&mut Turn<'_>),
@@ -134,9 +170,7 @@ impl Publisher {
         let remembered = self
             .routes
             .get(&self.account, self.permissions.as_deref(), message.subject);
-        if !remembered.permitted
-            && !connection.is_some_and(|connection| connection.take_grant(message.subject))
-        {
+        if !remembered.permitted && !connection.take_grant(message.subject) {
             return Published::Denied;
         }
         accepted(turn);
@@ -146,7 +180,7 @@ impl Publisher {
     /// The same for an account with mappings: permission and receivers are those of the mapped subject.
     fn publish_mapped(
         &mut self,
-        connection: Option<&Connection>,
+        connection: &Connection,
         message: &Message<'_>,
         turn: &mut Turn<'_>,
         accepted: impl FnOnce(&mut Turn<'_>),
@@ -154,7 +188,12 @@ impl Publisher {
         let mut mapped = Vec::new();
         let subject = match self.account.map(message.subject, &mut mapped) {
             Mapped::Unchanged => message.subject,
-            Mapped::To => &mapped,
+            Mapped::To => {
+                if let Some(trace) = &mut turn.trace {
+                    trace.mapped(&mapped);
+                }
+                &mapped
+            }
             Mapped::Dropped => {
                 accepted(turn);
                 return Published::Delivered(0);
@@ -163,7 +202,7 @@ impl Publisher {
         let remembered = self
             .routes
             .get(&self.account, self.permissions.as_deref(), subject);
-        if !remembered.permitted && !connection.is_some_and(|connection| connection.take_grant(subject)) {
+        if !remembered.permitted && !connection.take_grant(subject) {
             return Published::DeniedAs(Bytes::copy_from_slice(subject));
         }
         accepted(turn);
@@ -189,7 +228,7 @@ fn is_reserved_reply(reply: &[u8]) -> bool {
 }
 
 /// Subjects that clients may not publish to.
-fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
+pub(crate) fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
     match subject.first() {
         Some(b'_') => subject.starts_with(b"_GR_."),
         Some(b'$') => subject.starts_with(b"$GR.") || (!system && subject.starts_with(b"$NRG.")),

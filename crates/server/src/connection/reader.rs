@@ -239,7 +239,7 @@ fn apply(session: &mut Session, data: &[u8], at: &mut usize, turn: &mut Turn<'_>
             }
             Ok(Step::Incomplete { want }) => return Ended::Drained { want },
             Err(error) => {
-                session.refuse(&error, turn);
+                session.refuse(&error, rest, turn);
                 return Ended::Stop;
             }
         }

@@ -18,6 +18,7 @@ use super::timers::{Due, Timers};
 use super::{CloseReason, Connection, Control};
 use crate::auth::{Expires, PeerCertificate};
 use crate::router::{Message, Sink, Subscription, TOKENS_MAX, Turn};
+use crate::trace;
 use crate::websocket::Cookies;
 
 /// Queue group that clients may not join.
@@ -168,8 +169,13 @@ impl Session {
         }
     }
 
-    /// Answers bytes outside the grammar, and closes.
-    pub(super) fn refuse(&mut self, error: &DecodeError, turn: &mut Turn<'_>) {
+    /// Answers bytes outside the grammar, with which `rest` begins, and closes.
+    pub(super) fn refuse(&mut self, error: &DecodeError, rest: &[u8], turn: &mut Turn<'_>) {
+        if matches!(error, DecodeError::PayloadTooLarge { .. })
+            && let Some(publisher) = &self.publisher
+        {
+            trace::too_large(rest, &self.connection, publisher, turn);
+        }
         let reason = match error {
             DecodeError::ControlLineTooLong { .. } => CloseReason::MaxControlLineExceeded,
             DecodeError::PayloadTooLarge { .. } => CloseReason::MaxPayloadExceeded,
@@ -245,13 +251,14 @@ impl Session {
             return Next::Stop;
         };
         let (connection, verbose) = (&self.connection, self.negotiated.verbose);
-        let published = publisher.publish(Some(connection), message, turn, |turn| {
+        let published = publisher.publish(connection, message, turn, |turn| {
             // Before delivery, so that it precedes a message to the publisher itself.
             if verbose {
                 connection.send(&mut turn.touched, encode::ok);
             }
         });
         self.report(published, message, turn);
+        trace::finish(turn);
         Next::Continue
     }
 
@@ -259,7 +266,7 @@ impl Session {
         match published {
             Published::Delivered(0) => self.untaken(message.subject, message, turn),
             Published::UntakenAs(subject) => self.untaken(&subject, message, turn),
-            Published::Delivered(_) => {}
+            Published::Delivered(_) | Published::Withheld => {}
             Published::Denied => self.publish_denied(message.subject, turn),
             Published::DeniedAs(subject) => self.publish_denied(&subject, turn),
             Published::ReplyDenied => {

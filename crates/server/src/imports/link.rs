@@ -94,6 +94,7 @@ fn one(
             let service = StreamImport {
                 into: Arc::downgrade(importer),
                 rename,
+                allow_trace: import.allow_trace,
             };
             (
                 exporter,
@@ -112,6 +113,7 @@ fn one(
                 rename: rename.inverse().map_err(|error| refused(&error.to_string()))?,
                 response_type: export.response_type,
                 share: *share,
+                allow_trace: export.allow_trace,
             };
             (importer, Bytes::from(pattern), Arc::new(service))
         }

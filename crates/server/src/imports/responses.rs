@@ -18,6 +18,7 @@ use super::DEPTH_MAX;
 use crate::account::Account;
 use crate::options::ResponseType;
 use crate::router::{Message, Service, Sink, Subscription, Turn, route};
+use crate::trace::{self, ServiceCrossing};
 
 /// Old entries looked at when a new one is opened.
 const LOOKED_AT: usize = 2;
@@ -158,10 +159,25 @@ impl Service for Responses {
         if turn.depth >= DEPTH_MAX {
             return false;
         }
+        // An answer goes on without its trace: the requester's account is not the service's to look into.
+        let crossing = trace::cross_service(turn, &requester, message.subject, &reply, false);
+        if matches!(crossing, ServiceCrossing::Ends) {
+            return false;
+        }
+        let mut headers = Vec::new();
+        let mut answer = message.renamed(&reply, message.reply);
+        if let ServiceCrossing::Suspended(_) = crossing {
+            headers.extend_from_slice(message.headers);
+            trace::hide_destination(&crossing, &mut headers, String::new);
+            answer.headers = &headers;
+        }
         let (_, matches) = requester.matches(&reply);
         turn.depth += 1;
-        let taken = route(&matches, &message.renamed(&reply, message.reply), turn);
+        let taken = route(&matches, &answer, turn);
         turn.depth -= 1;
+        if let ServiceCrossing::Suspended(trace) = crossing {
+            turn.trace = Some(trace);
+        }
         taken > 0
     }
 }

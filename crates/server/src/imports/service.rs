@@ -10,6 +10,7 @@ use crate::account::Account;
 use crate::monitor::compact;
 use crate::options::ResponseType;
 use crate::router::{Message, Service, Turn, route};
+use crate::trace::{self, ServiceCrossing};
 
 /// Header that tells the service who asks.
 const REQUEST_INFO: &str = "Nats-Request-Info";
@@ -29,6 +30,8 @@ pub(super) struct ServiceImport {
     pub(super) response_type: ResponseType,
     /// Whether the service sees all about the requesting client.
     pub(super) share: bool,
+    /// Whether message traces may follow.
+    pub(super) allow_trace: bool,
 }
 
 impl Service for ServiceImport {
@@ -40,16 +43,44 @@ impl Service for ServiceImport {
         if turn.depth >= DEPTH_MAX || !self.rename.apply(message.subject, &mut subject) {
             return false;
         }
-        let (_, matches) = into.matches(&subject);
+        let crossing = trace::cross_service(turn, &into, message.subject, &subject, self.allow_trace);
+        let taken = match crossing {
+            ServiceCrossing::Ends => false,
+            _ => self.forward(&subject, message, (&from, &into), &crossing, turn),
+        };
+        if let ServiceCrossing::Suspended(trace) = crossing {
+            turn.trace = Some(trace);
+        }
+        taken
+    }
+}
+
+impl ServiceImport {
+    /// Routes a request in the exporting account.
+    fn forward(
+        &self,
+        subject: &[u8],
+        message: &Message<'_>,
+        (from, into): (&Arc<Account>, &Arc<Account>),
+        crossing: &ServiceCrossing,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let (_, matches) = into.matches(subject);
         if matches.is_empty() {
             return false;
         }
-        let headers = self.request_info(message, &from, turn);
+        let mut headers = self.request_info(message, from, turn);
+        trace::hide_destination(crossing, &mut headers, || {
+            let responses = into.responses(turn.server);
+            let nowhere = responses.open(from, b"", ResponseType::Singleton);
+            responses.forget(&nowhere);
+            nowhere
+        });
         let open = message
             .reply
-            .map(|reply| into.responses(turn.server).open(&from, reply, self.response_type));
+            .map(|reply| into.responses(turn.server).open(from, reply, self.response_type));
         let request = Message::new(
-            &subject,
+            subject,
             open.as_deref().map(str::as_bytes),
             &headers,
             message.payload,
@@ -57,16 +88,15 @@ impl Service for ServiceImport {
         turn.depth += 1;
         let taken = route(&matches, &request, turn);
         turn.depth -= 1;
-        if taken == 0
+        let traced_only = turn.trace.as_ref().is_some_and(|trace| trace.only());
+        if (taken == 0 || traced_only)
             && let Some(reply) = &open
         {
             into.responses(turn.server).forget(reply);
         }
         taken > 0
     }
-}
 
-impl ServiceImport {
     /// The message's headers with what the service may know of the requester.
     fn request_info(&self, message: &Message<'_>, from: &Arc<Account>, turn: &Turn<'_>) -> Vec<u8> {
         let mut headers = if message.headers.is_empty() {

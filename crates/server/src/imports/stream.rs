@@ -7,6 +7,7 @@ use windjet_protocol::transform::ImportTransform;
 use super::DEPTH_MAX;
 use crate::account::Account;
 use crate::router::{Message, Service, Turn, route};
+use crate::trace::{self, StreamCrossing};
 
 /// Carries messages of the exporting account into the importing one.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct StreamImport {
     pub(super) into: Weak<Account>,
     /// From the exporter's subjects to the importer's.
     pub(super) rename: ImportTransform,
+    /// Whether message traces may follow.
+    pub(super) allow_trace: bool,
 }
 
 impl Service for StreamImport {
@@ -30,9 +33,20 @@ impl Service for StreamImport {
         if matches.is_empty() {
             return false;
         }
+        let outer = turn.trace.is_some().then(|| {
+            let crossing = StreamCrossing {
+                account: into.name.clone(),
+                to: String::from_utf8_lossy(&subject).into_owned(),
+                allow_trace: self.allow_trace,
+            };
+            trace::through(turn, Some(crossing))
+        });
         turn.depth += 1;
         let taken = route(&matches, &message.renamed(&subject, message.reply), turn);
         turn.depth -= 1;
+        if let Some(outer) = outer {
+            trace::through(turn, outer);
+        }
         taken > 0
     }
 }

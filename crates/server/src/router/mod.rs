@@ -17,8 +17,9 @@ use bytes::Bytes;
 pub(crate) use subscription::{Counted, Service, Sink, Subscription};
 pub(crate) use trie::{Matches, TOKENS_MAX, Trie};
 
-use crate::connection::{Connection, Pushed};
+use crate::connection::Connection;
 use crate::server::Shared;
+use crate::trace::Trace;
 
 /// A message on its way, as slices that live for the publisher's turn.
 #[derive(Debug)]
@@ -75,6 +76,17 @@ impl<'a> Message<'a> {
         self.headers.len() + self.payload.len()
     }
 
+    /// The same message with other headers.
+    pub(crate) fn with_headers<'b>(&'b self, headers: &'b [u8]) -> Message<'b> {
+        Message {
+            subject: self.subject,
+            reply: self.reply,
+            headers,
+            payload: self.payload,
+            shared: self.shared.clone(),
+        }
+    }
+
     /// The same message under another subject and reply.
     pub(crate) fn renamed<'b>(&'b self, subject: &'b [u8], reply: Option<&'b [u8]>) -> Message<'b> {
         Message {
@@ -106,6 +118,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) depth: u8,
     /// Most bytes that may wait for one receiver, as of the start of the turn.
     pub(crate) max_pending: usize,
+    /// The trace of the message that is being routed, if it is traced.
+    pub(crate) trace: Option<Box<Trace>>,
     /// Whether a nearly full receiver is passed over instead of slowing the publisher.
     pub(crate) drop_when_crowded: bool,
     random: u64,
@@ -124,6 +138,7 @@ impl<'a> Turn<'a> {
             out_bytes: 0,
             depth: 0,
             max_pending: limits.max_pending,
+            trace: None,
             drop_when_crowded: limits.drop_when_crowded,
             random: rand::random::<u64>() | 1,
         }
@@ -169,32 +184,101 @@ pub(crate) fn route(matches: &Matches, message: &Message<'_>, turn: &mut Turn<'_
     taken
 }
 
+/// Why a subscription did not get a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Undelivered {
+    /// It is the publisher's own, and the publisher wants no echo.
+    NoEcho,
+    /// Its owner may not receive the subject.
+    Denied,
+    /// It has ended.
+    Closed,
+    /// It has had as many messages as it asked for.
+    Exceeded,
+    /// Its owner is gone.
+    ClientClosed,
+    /// Its owner is nearly full, and the server does not slow publishers down.
+    Crowded,
+    /// Its mailbox is full.
+    Full,
+}
+
+impl Undelivered {
+    /// The reason as a trace gives it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NoEcho => "Not delivered because of no echo",
+            Self::Denied => "Not delivered because subscription denies this subject",
+            Self::Closed => "Not delivered because subscription is closed",
+            Self::Exceeded => "Not delivered because auto-unsubscribe exceeded",
+            Self::ClientClosed => "Not delivered because client is closed",
+            Self::Crowded => "Not delivered because fast producer not stalled and consumer is slow",
+            Self::Full => "Not delivered because the mailbox of the subscription is full",
+        }
+    }
+}
+
 fn deliver(subscription: &Arc<Subscription>, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+    if let Sink::Service(service) = &subscription.sink
+        && subscription.owner == 0
+    {
+        return service.receive(message, turn);
+    }
+    if turn.trace.is_some() {
+        return deliver_traced(subscription, message, turn);
+    }
+    admits(subscription, message, turn).is_ok() && hand_over(subscription, message, turn).is_ok()
+}
+
+/// The same for a message that is traced.
+fn deliver_traced(subscription: &Arc<Subscription>, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+    let Some(mut trace) = turn.trace.take() else {
+        return false;
+    };
+    let follows = trace.meets(subscription);
+    let mut outcome = admits(subscription, message, turn);
+    if outcome.is_ok() {
+        outcome = if trace.only() {
+            subscription.open()
+        } else {
+            hand_over(subscription, message, turn)
+        };
+    }
+    if follows {
+        trace.reached(subscription, outcome);
+    }
+    turn.trace = Some(trace);
+    outcome.is_ok()
+}
+
+/// Whether the message may go to the subscription of a client.
+fn admits(subscription: &Subscription, message: &Message<'_>, turn: &Turn<'_>) -> Result<(), Undelivered> {
     if let Some(origin) = turn.origin
         && origin.id == subscription.owner
         && !origin.echo()
     {
-        return false;
+        return Err(Undelivered::NoEcho);
     }
-    if subscription
-        .deny
-        .as_ref()
-        .is_some_and(|deny| deny.denies(message.subject))
-    {
-        return false;
+    match &subscription.deny {
+        Some(deny) if deny.denies(message.subject) => Err(Undelivered::Denied),
+        _ => Ok(()),
     }
-    let size = message.size() as u64;
-    let taken = match &subscription.sink {
-        Sink::Connection(connection) => {
-            let pushed = connection.push(subscription, message, turn);
-            pushed != Pushed::Refused
-        }
-        Sink::Mailbox(mailbox) => mailbox.push(subscription, message),
-        Sink::Service(service) => return service.receive(message, turn),
-    };
-    if taken {
-        turn.out_msgs += 1;
-        turn.out_bytes += size;
+}
+
+/// Puts the message into the buffer, the mailbox or the inbox of the subscription's owner.
+fn hand_over(
+    subscription: &Arc<Subscription>,
+    message: &Message<'_>,
+    turn: &mut Turn<'_>,
+) -> Result<(), Undelivered> {
+    match &subscription.sink {
+        Sink::Connection(connection) => connection.push(subscription, message, turn)?,
+        Sink::Mailbox(mailbox) => mailbox.push(subscription, message)?,
+        // The inbox of an in-process client. Like any service it counts for itself.
+        Sink::Service(service) if service.receive(message, turn) => return Ok(()),
+        Sink::Service(_) => return Err(Undelivered::Closed),
     }
-    taken
+    turn.out_msgs += 1;
+    turn.out_bytes += message.size() as u64;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use super::{Message, Turn};
+use super::{Message, Turn, Undelivered};
 use crate::account::Account;
 use crate::auth::DenyFilter;
 use crate::client::Mailbox;
@@ -124,6 +124,16 @@ impl Subscription {
     /// Whether the subscription has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Fails when the subscription has ended, with the reason.
+    pub(crate) fn open(&self) -> Result<(), Undelivered> {
+        let limit = self.limit();
+        match self.is_closed() {
+            false => Ok(()),
+            true if limit != 0 && self.delivered() >= limit => Err(Undelivered::Exceeded),
+            true => Err(Undelivered::Closed),
+        }
     }
 
     /// Ends the subscription. Called under the lock of its sink, so that nothing follows it there.

@@ -84,9 +84,11 @@ impl Accounts {
         let links = imports::link(&next, &accounts).map_err(|problems| OptionsError { problems })?;
         imports::unlink(std::mem::replace(&mut *self.links.lock(), links));
         for ((name, account), table) in next.iter().zip(tables) {
+            let settings = settings(name);
             account.configure(
-                settings(name).map(|account| account.limits).unwrap_or_default(),
+                settings.map(|account| account.limits).unwrap_or_default(),
                 table,
+                settings.and_then(|account| account.msg_trace.clone()),
             );
         }
         *self.system.write() = system.and_then(|name| next.get(&name).cloned());

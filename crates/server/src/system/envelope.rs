@@ -11,7 +11,7 @@ use crate::server::{PROTOCOL_VERSION, Shared};
 
 /// The `server` object. Each one made has the next sequence number.
 #[derive(Debug, Serialize)]
-pub(super) struct ServerInfo {
+pub(crate) struct ServerInfo {
     name: String,
     host: String,
     id: String,
@@ -29,7 +29,7 @@ pub(super) struct ServerInfo {
 
 impl ServerInfo {
     /// The server now.
-    pub(super) fn now(shared: &Shared) -> Self {
+    pub(crate) fn now(shared: &Shared) -> Self {
         let options = shared.options();
         Self {
             name: shared.name.clone(),

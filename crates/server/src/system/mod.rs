@@ -16,6 +16,9 @@ mod requests;
 mod statsz;
 mod user_info;
 
+pub(crate) use envelope::ServerInfo;
+pub(crate) use reply::Encoding;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

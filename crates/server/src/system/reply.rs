@@ -125,29 +125,42 @@ impl Asker {
 
 /// How an answer is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+pub(crate) enum Encoding {
+    /// Not at all.
     None,
+    /// gzip.
     Gzip,
+    /// The framed format of Snappy.
     Snappy,
+    /// The asker accepts none that the server has.
+    Identity,
 }
 
 impl Encoding {
     fn asked(headers: &[u8]) -> Self {
         let asked = block::find(headers, ACCEPT_ENCODING).unwrap_or_default();
-        let asked = String::from_utf8_lossy(asked).to_ascii_lowercase();
+        Self::of(&String::from_utf8_lossy(asked))
+    }
+
+    /// The encoding that a value of `Accept-Encoding` asks for.
+    pub(crate) fn of(asked: &str) -> Self {
+        let asked = asked.to_ascii_lowercase();
         if asked.contains("snappy") || asked.contains("s2") {
             Self::Snappy
         } else if asked.contains("gzip") {
             Self::Gzip
-        } else {
+        } else if asked.is_empty() {
             Self::None
+        } else {
+            Self::Identity
         }
     }
 
     /// Header block and packed bytes; `None` when the text goes as it is.
-    fn apply(self, text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
+    pub(crate) fn apply(self, text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
         match self {
             Self::None => None,
+            Self::Identity => Some((b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", text.to_vec())),
             Self::Gzip => {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
                 encoder.write_all(text).ok()?;
@@ -191,7 +204,7 @@ mod tests {
         assert_eq!(text, "text");
         assert_eq!(
             Encoding::asked(b"NATS/1.0\r\nAccept-Encoding: br\r\n\r\n"),
-            Encoding::None
+            Encoding::Identity
         );
     }
 }

@@ -224,3 +224,40 @@ async fn mailboxes_share_the_memory_budget_and_give_it_back() {
     drop(second);
     assert_eq!(server.memory().waiting, 0);
 }
+
+#[tokio::test]
+async fn a_traced_message_tells_what_became_of_it() {
+    let server = server().await;
+    let client = server.client();
+    let mut traces = client.subscribe("traces").await.unwrap();
+    let mut tiny = client.subscribe_bounded("a.b", None, 1, 1 << 20).await.unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Trace-Dest", "traces").unwrap();
+    for outcome in [
+        None,
+        Some("Not delivered because the mailbox of the subscription is full"),
+    ] {
+        client.publish_with_headers("a.b", &headers, "x").await.unwrap();
+        let trace = traces.try_next().unwrap();
+        let trace: serde_json::Value = serde_json::from_slice(&trace.payload).unwrap();
+        let events = trace["events"].as_array().unwrap();
+        assert_eq!(events.len(), 2, "{trace}");
+        assert_eq!(
+            (&events[0]["type"], &events[0]["subj"]),
+            (&"in".into(), &"a.b".into())
+        );
+        assert_eq!(
+            (&events[1]["type"], &events[1]["sub"]),
+            (&"eg".into(), &"a.b".into())
+        );
+        assert_eq!(events[1]["error"].as_str(), outcome);
+    }
+    headers.insert("Nats-Trace-Only", "true").unwrap();
+    let _ = tiny.try_next().unwrap();
+    client.publish_with_headers("a.b", &headers, "x").await.unwrap();
+    assert!(traces.try_next().is_some());
+    assert!(
+        tiny.try_next().is_none(),
+        "a message that is only traced was delivered"
+    );
+}
