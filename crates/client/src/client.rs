@@ -16,12 +16,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admin::{ConsumerManager, KeyValueKeys, KeyValueManager, ObjectManager, StreamManager};
 use crate::config::Config;
 use crate::connector::status::Board;
 use crate::connector::{self, Connector};
 use crate::consumer::Consumers;
 use crate::consumer::pool::WorkerPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ops::replay::Replay;
 use crate::publisher::{Publisher, Tracker};
 use crate::replies::Replies;
 use crate::rpc::{Requester, Responder};
@@ -199,6 +201,42 @@ impl Client {
     #[must_use]
     pub fn responder(&self) -> Responder {
         Responder::new(Arc::clone(&self.inner))
+    }
+
+    /// Streams.
+    #[must_use]
+    pub fn streams(&self) -> StreamManager {
+        StreamManager::new(Arc::clone(&self.inner))
+    }
+
+    /// Consumers, to manage; [`Client::consumer`] runs them.
+    #[must_use]
+    pub fn consumers(&self) -> ConsumerManager {
+        ConsumerManager::new(Arc::clone(&self.inner))
+    }
+
+    /// Key-value buckets.
+    #[must_use]
+    pub fn kv(&self) -> KeyValueManager {
+        KeyValueManager::new(Arc::clone(&self.inner))
+    }
+
+    /// Keys of key-value buckets.
+    #[must_use]
+    pub fn kv_keys(&self) -> KeyValueKeys {
+        KeyValueKeys::new(Arc::clone(&self.inner))
+    }
+
+    /// Object buckets and objects.
+    #[must_use]
+    pub fn objects(&self) -> ObjectManager {
+        ObjectManager::new(Arc::clone(&self.inner))
+    }
+
+    /// Replays and ranges of messages.
+    #[must_use]
+    pub fn replay(&self) -> Replay {
+        Replay::new(Arc::clone(&self.inner))
     }
 
     /// Closes the client, within twice the configured drain timeout: consumers stop pulling and finish what their

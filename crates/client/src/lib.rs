@@ -10,9 +10,11 @@
 //! * [`message`]: messages to send, codecs, compression; [`publisher`] sends them into streams.
 //! * [`consumer`]: messages to [`handler`]s, with [`ops`] around them as layers.
 //! * [`rpc`]: requests and replies over core NATS.
+//! * [`admin`]: streams, consumers, buckets and objects, managed.
 //! * [`names`]: what streams, consumers, subjects and keys may be called.
 //! * [`error`]: what went wrong, whether to try again, whether it may have happened.
 
+pub mod admin;
 pub mod client;
 pub mod config;
 pub mod connector;

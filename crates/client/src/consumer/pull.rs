@@ -266,10 +266,12 @@ impl PullConsumer {
     pub async fn process(&self, handler: impl Handler, options: ProcessOptions) -> Result<()> {
         let mut slot = self.shared.puller.lock().await;
         self.shared.puller(&mut slot).await?;
+        // Declared before the puller, and so dropped after it: the server learns that nobody listens before messages are
+        // handed back, or it would send them right here again.
+        let mut run = Run::new(&self.shared, BoxHandler::new(handler), options);
         let Some(mut puller) = slot.take() else {
             return Err(self.shared.closed());
         };
-        let mut run = Run::new(&self.shared, BoxHandler::new(handler), options);
         let result = run.until_stopped(&mut puller).await;
         run.finish().await;
         puller

@@ -5,5 +5,6 @@ pub mod circuit;
 pub mod dlq;
 pub mod idempotency;
 pub mod recorder;
+pub mod replay;
 pub mod schema;
 pub mod shard;

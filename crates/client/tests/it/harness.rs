@@ -107,11 +107,27 @@ impl World {
 
     /// Sends the server a signal by name: `STOP` makes it silent without ending it, `CONT` wakes it again.
     pub(crate) fn signal(&mut self, name: &str) {
-        let id = self.server.running().unwrap().id().to_string();
+        let id = self.server.running().unwrap().id();
         let status = std::process::Command::new("kill")
-            .args([&format!("-{name}"), &id])
+            .args([format!("-{name}"), id.to_string()])
             .status();
         assert!(status.unwrap().success());
+        if name == "STOP" && cfg!(target_os = "linux") {
+            // The signal is on its way when `kill` returns; the server may still answer on a thread that has not stopped.
+            let stopped = || {
+                std::fs::read_dir(format!("/proc/{id}/task"))
+                    .unwrap()
+                    .all(|thread| {
+                        let stat =
+                            thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+                        stat.is_ok_and(|stat| {
+                            stat.rsplit_once(") ")
+                                .is_some_and(|(_, rest)| rest.starts_with('T'))
+                        })
+                    })
+            };
+            windjet_testkit::until("the server to stop", PATIENCE, stopped).unwrap();
+        }
     }
 
     /// A stream on `name.>` in lower case, in memory unless told otherwise.
