@@ -76,10 +76,17 @@ impl Run<'_> {
             }
             Act::Until(pattern) => {
                 let pattern = regex::Regex::new(&self.fill(pattern)?)?;
-                let mark = self.peer(name)?.heard.len();
-                while self.hear(name, &format!("{pattern}"))? {
-                    if pattern.is_match(&self.peer(name)?.heard[mark..]) {
+                let deadline = Deadline::after(self.patience * 2);
+                let mut heard = String::new();
+                while self.hear_into(name, &format!("{pattern}"), &mut heard)? {
+                    if pattern.is_match(&heard) {
                         break;
+                    }
+                    if deadline.left().is_none() {
+                        bail!(
+                            "{name} heard other things than {pattern} for {:?}",
+                            self.patience * 2
+                        );
                     }
                 }
                 Ok(())
@@ -256,9 +263,18 @@ impl Run<'_> {
 
     /// Records the next thing; false at the end of the stream. Silence is a fault.
     fn hear(&mut self, name: &str, what: &str) -> Result<bool> {
+        self.hear_into(name, what, &mut String::new())
+    }
+
+    /// The same, and appends it to `text` as it came.
+    fn hear_into(&mut self, name: &str, what: &str, text: &mut String) -> Result<bool> {
         let heard = self.next(name, Deadline::after(self.patience))?;
         if matches!(heard, Heard::Silence) {
             bail!("{name} heard nothing for {:?} instead of {what}", self.patience);
+        }
+        if let Heard::Op(op) = &heard {
+            text.push('\n');
+            text.push_str(&show::plain(op));
         }
         let lines = self.shown(&heard);
         self.record_block(&format!("{name} <"), lines);

@@ -40,7 +40,11 @@ impl Run<'_> {
                 let end = Regex::new(&self.fill(end)?)?;
                 self.record(lead);
                 let sid = self.question(name, &subject, ask)?;
+                let deadline = Deadline::after(self.patience * 2);
                 loop {
+                    if deadline.left().is_none() {
+                        bail!("{name} heard other things than {end} for {:?}", self.patience * 2);
+                    }
                     let Some(message) = self.reply(name, &sid, Deadline::after(self.patience))? else {
                         bail!("{name} heard nothing for {:?} instead of {end}", self.patience);
                     };
