@@ -47,6 +47,9 @@ use crate::stream::reader::StreamReader;
 use crate::stream::shared::{AppliedChunks, Chunk, DoneChunk, Queue, StreamShared};
 use crate::stream::writer::StreamWriter;
 
+/// How long a sync may take before the store's health says so.
+const STALLED_NS: u64 = 10_000_000_000;
+
 /// Everything the parts of an open store share.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -84,6 +87,9 @@ pub(crate) struct Counters {
     pub(crate) segment_bytes: AtomicU64,
     /// The longest journal sync, in nanoseconds.
     pub(crate) sync_max_ns: AtomicU64,
+    /// When the sync in hand began, and the materialiser's step; the monotonic time in nanoseconds plus one, 0 for none.
+    sync_begun: AtomicU64,
+    step_begun: AtomicU64,
 }
 
 /// Streams with something submitted that the pump has not seen.
@@ -111,6 +117,8 @@ pub enum Health {
     Good,
     /// The disk is full: appends are refused, what frees space goes on. Ends by itself.
     DiskFull,
+    /// A sync of the journal, or a step of the materialiser, has run for 10 seconds. Ends when it returns.
+    Stalled,
     /// The journal failed: nothing is written until the store is opened anew. Reads go on.
     Failed,
 }
@@ -228,6 +236,8 @@ impl Store {
     pub fn health(&self) -> Health {
         if self.core.has_failed() {
             Health::Failed
+        } else if self.core.is_stalled() {
+            Health::Stalled
         } else if self.core.disk_full.load(Ordering::Relaxed) {
             Health::DiskFull
         } else {
@@ -470,7 +480,7 @@ impl Core {
             return Ok(Step::Idle);
         }
         let mut pump = self.pump.lock();
-        let result = pump.sync_step(self);
+        let result = self.timed(&self.counters.sync_begun, || pump.sync_step(self));
         self.checked(&mut pump, result)
     }
 
@@ -512,7 +522,30 @@ impl Core {
     }
 
     pub(crate) fn materialise_step(&self, force: bool) -> io::Result<Step> {
-        self.keeper.lock().step(self, force)
+        let mut keeper = self.keeper.lock();
+        self.timed(&self.counters.step_begun, || keeper.step(self, force))
+    }
+
+    /// Does `work` and meanwhile says in `begun` when it began.
+    fn timed<T>(&self, begun: &AtomicU64, work: impl FnOnce() -> T) -> T {
+        begun.store(self.now_ns() + 1, Ordering::Relaxed);
+        let result = work();
+        begun.store(0, Ordering::Relaxed);
+        result
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn is_stalled(&self) -> bool {
+        let now = self.now_ns();
+        [&self.counters.sync_begun, &self.counters.step_begun]
+            .iter()
+            .any(|begun| {
+                let begun = begun.load(Ordering::Relaxed);
+                begun > 0 && now + 1 - begun.min(now + 1) >= STALLED_NS
+            })
     }
 
     fn apply_all(&self) {
