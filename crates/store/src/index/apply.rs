@@ -158,10 +158,26 @@ impl StreamIndex {
         self.push_item(seq, Item { subject: id, size });
     }
 
-    /// Adds a live message, whose subject has its number, above all others.
-    pub(crate) fn push_known(&mut self, seq: u64, subject: u32, size: u32) {
-        self.subjects.added(subject, seq);
-        self.push_item(seq, Item { subject, size });
+    /// Adds live messages of consecutive sequences, all in one span and above all others; `items` have sizes without the
+    /// subject. The subjects are the caller's to count.
+    pub(crate) fn push_run(&mut self, seq: u64, items: impl ExactSizeIterator<Item = Item>, bytes: u64) {
+        if self.messages == 0 {
+            self.first_seq = seq;
+        }
+        self.messages += items.len() as u64;
+        self.bytes += bytes;
+        let (number, off) = locate(seq);
+        self.span(number).push_run(off, items);
+    }
+
+    /// The span of this number, which is or becomes the last one.
+    fn span(&mut self, number: u64) -> &mut Span {
+        if let Some(mut last) = self.spans.last_entry()
+            && *last.key() != number
+        {
+            last.get_mut().seal();
+        }
+        self.spans.entry(number).or_insert_with(Span::new)
     }
 
     fn push_item(&mut self, seq: u64, item: Item) {
@@ -171,17 +187,12 @@ impl StreamIndex {
         self.messages += 1;
         self.bytes += u64::from(item.size);
         let (number, off) = locate(seq);
-        if let Some(mut last) = self.spans.last_entry()
-            && *last.key() != number
-        {
-            last.get_mut().seal();
-        }
         // Spans keep sizes without the subject, which for messages of one length packs to nothing.
         let size = item
             .size
             .saturating_sub(self.subjects.key(item.subject).len() as u32);
         let item = Item { size, ..item };
-        self.spans.entry(number).or_insert_with(Span::new).push(off, item);
+        self.span(number).push(off, item);
     }
 
     /// Removes one message; answers what it was when it was live.

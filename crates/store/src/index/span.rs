@@ -2,7 +2,7 @@
 //!
 //! Spans are the whole in-memory index of a stream's messages: by sequence, by subject, what is deleted. A span that is
 //! still appended to keeps plain columns; when the next one begins it is *sealed*: a dictionary of its subjects with live
-//! counts, one byte (or two, or none) per message for the subject, and the size as a small difference (none when all are
+//! counts, one byte per message for the subject (or as many bits as its number needs, or none), and the size as a small difference (none when all are
 //! equal). Deletes cost one bit. When few messages are left the span becomes a short list, when none is, it goes.
 //!
 //! Offsets are sequences relative to the span's start.
@@ -16,6 +16,8 @@ pub(crate) const SPAN: usize = if cfg!(test) { 64 } else { 16_384 };
 const WORDS: usize = SPAN / 64;
 const SPARSE_MAX: u32 = SPAN as u32 / 32;
 const GONE: u32 = u32::MAX;
+/// Subjects in a span from which on the column is packed by bits.
+const NARROW_MAX: usize = if cfg!(test) { 4 } else { 256 };
 
 /// One message as the index knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,40 @@ struct Sealed {
 enum Column {
     Same,
     Narrow(Box<[u8]>),
-    Wide(Box<[u16]>),
+    Packed(Packed),
+}
+
+/// Numbers of `bits` bits each, end to end.
+#[derive(Debug)]
+struct Packed {
+    bits: usize,
+    len: usize,
+    words: Box<[u64]>,
+}
+
+impl Packed {
+    fn new(bits: usize, values: impl ExactSizeIterator<Item = u16>) -> Self {
+        let len = values.len();
+        let mut words = vec![0u64; (len * bits).div_ceil(64) + 1];
+        for (i, v) in values.enumerate() {
+            let (word, shift) = (i * bits / 64, i * bits % 64);
+            words[word] |= u64::from(v) << shift;
+            if shift + bits > 64 {
+                words[word + 1] |= u64::from(v) >> (64 - shift);
+            }
+        }
+        let words = words.into_boxed_slice();
+        Self { bits, len, words }
+    }
+
+    fn get(&self, i: usize) -> u16 {
+        let (word, shift) = (i * self.bits / 64, i * self.bits % 64);
+        let mut v = self.words[word] >> shift;
+        if shift + self.bits > 64 {
+            v |= self.words[word + 1] << (64 - shift);
+        }
+        (v & ((1 << self.bits) - 1)) as u16
+    }
 }
 
 #[derive(Debug)]
@@ -68,7 +103,7 @@ impl Column {
         match self {
             Self::Same => 0,
             Self::Narrow(c) => usize::from(c[off]),
-            Self::Wide(c) => usize::from(c[off]),
+            Self::Packed(c) => usize::from(c.get(off)),
         }
     }
 }
@@ -112,6 +147,37 @@ impl Sizes {
             Self::Plain(d) => d.len() * 4,
         }
     }
+}
+
+/// The subjects of a column in order, how many messages each has, and the column as numbers in that order.
+fn dictionary(column: &[u32]) -> (Box<[u32]>, Box<[u16]>, Vec<u16>) {
+    let live = || column.iter().copied().filter(|id| *id != GONE);
+    let (min, max) = live().fold((GONE, 0), |(min, max), id| (min.min(id), max.max(id)));
+    let width = (max.saturating_sub(min) as usize).saturating_add(1);
+    let mut dict = Vec::new();
+    let mut counts = Vec::new();
+    if width <= SPAN * 8 {
+        let mut of = vec![0u16; width];
+        live().for_each(|id| of[(id - min) as usize] += 1);
+        for (i, n) in of.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
+            counts.push(*n);
+            *n = dict.len() as u16;
+            dict.push(min + i as u32);
+        }
+        let number = |id: &u32| if *id == GONE { 0 } else { of[(*id - min) as usize] };
+        let numbers = column.iter().map(number).collect();
+        return (dict.into(), counts.into(), numbers);
+    }
+    let mut of: HashMap<u32, u16, foldhash::fast::FixedState> = HashMap::default();
+    live().for_each(|id| *of.entry(id).or_default() += 1);
+    dict.extend(of.keys().copied());
+    dict.sort_unstable();
+    counts.extend(dict.iter().map(|id| of[id]));
+    for (i, id) in dict.iter().enumerate() {
+        of.insert(*id, i as u16);
+    }
+    let numbers = column.iter().map(|id| of.get(id).copied().unwrap_or(0)).collect();
+    (dict.into(), counts.into(), numbers)
 }
 
 fn bit(words: &[u64; WORDS], off: usize) -> bool {
@@ -174,6 +240,26 @@ impl Span {
         }
     }
 
+    /// Adds a run of messages without gaps behind all others: subjects and sizes.
+    pub(crate) fn push_run(&mut self, off: usize, run: impl ExactSizeIterator<Item = Item>) {
+        if !matches!(self.columns, Columns::Open { .. }) {
+            self.reopen();
+        }
+        if let Columns::Open { subjects, sizes } = &mut self.columns {
+            debug_assert!(off >= subjects.len() && off + run.len() <= SPAN);
+            subjects.resize(off, GONE);
+            sizes.resize(off, 0);
+            subjects.reserve(run.len());
+            sizes.reserve(run.len());
+            for item in run {
+                subjects.push(item.subject);
+                sizes.push(item.size);
+                self.live += 1;
+                self.bytes += u64::from(item.size);
+            }
+        }
+    }
+
     fn reopen(&mut self) {
         let (mut subjects, mut sizes) = (Vec::new(), Vec::new());
         self.each(0, |off, item| {
@@ -194,27 +280,22 @@ impl Span {
                 return;
             }
             let mut live = Box::new([0u64; WORDS]);
-            let mut counts: HashMap<u32, u16, foldhash::fast::FixedState> = HashMap::default();
-            for (off, id) in subjects.iter().enumerate().filter(|(_, id)| **id != GONE) {
+            for (off, _) in subjects.iter().enumerate().filter(|(_, id)| **id != GONE) {
                 live[off / 64] |= 1 << (off % 64);
-                *counts.entry(*id).or_default() += 1;
             }
-            let mut dict: Box<[u32]> = counts.keys().copied().collect();
-            dict.sort_unstable();
-            let packed_counts = dict.iter().map(|id| counts[id]).collect();
-            for (i, id) in dict.iter().enumerate() {
-                counts.insert(*id, i as u16);
-            }
-            let index = |id: &u32| counts.get(id).copied().unwrap_or(0);
+            let (dict, counts, numbers) = dictionary(subjects);
             let column = match dict.len() {
                 0 | 1 => Column::Same,
-                2..=256 => Column::Narrow(subjects.iter().map(|id| index(id) as u8).collect()),
-                _ => Column::Wide(subjects.iter().map(index).collect()),
+                n if n <= NARROW_MAX => Column::Narrow(numbers.iter().map(|n| *n as u8).collect()),
+                n => {
+                    let bits = (n - 1).ilog2() as usize + 1;
+                    Column::Packed(Packed::new(bits, numbers.iter().copied()))
+                }
             };
             let sizes = Sizes::new(sizes, &live);
             self.columns = Columns::Sealed(Box::new(Sealed {
                 dict,
-                counts: packed_counts,
+                counts,
                 column,
                 sizes,
                 live,
@@ -394,7 +475,7 @@ impl Span {
                     let column = match &s.column {
                         Column::Same => 0,
                         Column::Narrow(c) => c.len(),
-                        Column::Wide(c) => c.len() * 2,
+                        Column::Packed(c) => c.words.len() * 8,
                     };
                     size_of::<Sealed>() + s.dict.len() * 6 + column + s.sizes.memory() + WORDS * 8
                 }
@@ -430,7 +511,12 @@ impl Sealed {
         match &self.column {
             Column::Same => self.offsets(from).all(|off| f(off, self.item(off))),
             Column::Narrow(c) => self.scan(c, index as u8, from, f),
-            Column::Wide(c) => self.scan(c, index as u16, from, f),
+            Column::Packed(c) => {
+                let want = index as u16;
+                (from..c.len)
+                    .filter(|off| c.get(*off) == want && bit(&self.live, *off))
+                    .all(|off| f(off, self.item(off)))
+            }
         }
     }
 

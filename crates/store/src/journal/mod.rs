@@ -202,6 +202,11 @@ impl Journal {
         }
     }
 
+    /// Whether no file has a frame that is not settled.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.used.iter().all(|f| f.at == 0)
+    }
+
     /// Whether a frame that is not settled may hold what `hit` looks for.
     pub(crate) fn in_use(&self, hit: impl Fn(&Contents) -> bool) -> bool {
         self.used.iter().any(|f| hit(&f.contents))

@@ -45,6 +45,19 @@ pub(crate) struct LiveEntry {
     pub(crate) runs: Vec<(u16, u16)>,
 }
 
+impl LiveEntry {
+    /// Whether a sequence of the span is live, as far as this says.
+    pub(crate) fn is_live(&self, seq: u64) -> bool {
+        let (_, off) = crate::index::locate(seq);
+        let run = self.runs.partition_point(|(_, last)| usize::from(*last) < off);
+        seq > self.upto
+            || self
+                .runs
+                .get(run)
+                .is_some_and(|(first, _)| usize::from(*first) <= off)
+    }
+}
+
 /// A consumer as of some operation that is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConsumerEntry {
@@ -92,6 +105,8 @@ pub(crate) enum Entry {
     IdsGone(u64),
     /// Messages of a stream whose bytes are still to be overwritten, first and last of each range; none ends it.
     Erasing(u64, Vec<(u64, u64)>),
+    /// The newest frame when the store was closed.
+    End(u64),
 }
 
 impl Entry {
@@ -198,6 +213,10 @@ impl Entry {
                     out.put_u64(*last);
                 }
             }
+            Self::End(frame) => {
+                out.put_u8(15);
+                out.put_u64(*frame);
+            }
         }
     }
 
@@ -278,6 +297,7 @@ impl Entry {
                     .collect::<Option<Vec<_>>>()?;
                 Self::Erasing(incarnation, ranges)
             }
+            15 => Self::End(c.u64()?),
             _ => return None,
         })
     }
@@ -298,6 +318,8 @@ pub(crate) struct Image {
     pub(crate) consumers: BTreeMap<(u64, String), ConsumerEntry>,
     pub(crate) ids: BTreeMap<u64, IdsEntry>,
     pub(crate) erasing: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// The newest frame at the last clean end.
+    pub(crate) end: Option<u64>,
 }
 
 impl Image {
@@ -353,6 +375,7 @@ impl Image {
             Entry::IdsGone(id) => {
                 self.ids.remove(&id);
             }
+            Entry::End(frame) => self.end = Some(frame),
             Entry::Erasing(incarnation, ranges) if ranges.is_empty() => {
                 self.erasing.remove(&incarnation);
             }
@@ -375,6 +398,7 @@ impl Image {
                 clean: self.clean,
             },
         ];
+        out.extend(self.end.map(Entry::End));
         out.extend(self.openings.iter().map(|o| Entry::Opening(*o)));
         out.extend(self.streams.iter().map(|(k, v)| Entry::Stream(*k, v.clone())));
         out.extend(self.segments.iter().map(|(k, v)| Entry::Segment(*k, v.clone())));
@@ -461,6 +485,7 @@ mod tests {
                 },
             ),
             Entry::Erasing(2, vec![(1, 1), (4, 6)]),
+            Entry::End(12),
         ] {
             image.fold(entry);
         }

@@ -21,11 +21,9 @@ use crate::consumer::ConsumerChange;
 use crate::disk::{Disk, read_all};
 use crate::error::OpenError;
 use crate::fault::Fault;
-use crate::index::{ConsumerRecord, Erasing, SPAN, Settled, StreamIndex};
+use crate::index::{ConsumerRecord, Erasing, Item, SPAN, Settled, StreamIndex};
 use crate::journal::{Journal, JournalFile, fill, journal_name, journal_slot, make_file, next_size};
-use crate::manifest::{
-    self, Found, Identity, Image, LiveEntry, Manifest, Opening, StreamEntry, manifest_pair,
-};
+use crate::manifest::{self, Found, Identity, Image, Manifest, Opening, StreamEntry, manifest_pair};
 use crate::options::{Durability, StoreOptions};
 use crate::record::SeqRange;
 use crate::report::{Finding, RecoveryReport, Why};
@@ -79,13 +77,21 @@ pub(crate) fn load(options: &StoreOptions, disk: &dyn Disk, now_ns: i64) -> Resu
     let mut segments = BTreeMap::new();
     let mut indexes = load_streams(disk, image, &mut segments, &mut report)?;
     load_ids(disk, image, &mut indexes, now_ns, options, &mut report)?;
+    // A clean end leaves nothing in the journal that segments do not have, if all went well.
+    let settled = image.clean && image.end == Some(image.trim);
     let mut journal = Vec::new();
     for name in &names {
         if let Some(slot) = journal_slot(name) {
-            let bytes = Bytes::from(read_all(&*disk.open(name)?)?);
+            let file = disk.open(name)?;
+            let bytes = if settled {
+                Bytes::new()
+            } else {
+                Bytes::from(read_all(&*file)?)
+            };
             journal.push(JournalImage {
                 name: name.clone(),
                 slot,
+                len: file.len()?,
                 bytes,
             });
         }
@@ -219,25 +225,28 @@ fn add_part(
 ) {
     let last_seq = *part.seqs.last().unwrap_or(&0);
     let first_seq = part.seqs[0];
-    let mut live: Option<(u64, Option<&LiveEntry>)> = None;
-    let mut numbers: Vec<Option<u32>> = vec![None; part.subjects.len()];
-    for (i, seq) in part.seqs.iter().copied().enumerate() {
-        let (number, off) = crate::index::locate(seq);
-        if live.is_none_or(|l| l.0 != number) {
-            live = Some((number, image.live.get(&(index.incarnation, number))));
+    let mut columns = vec![ColumnOf::default(); part.subjects.len()];
+    let mut at = 0;
+    while at < part.seqs.len() {
+        let (number, _) = crate::index::locate(part.seqs[at]);
+        let inside = part.seqs[at..].partition_point(|s| crate::index::locate(*s).0 == number);
+        let run = at..at + inside;
+        let live = image.live.get(&(index.incarnation, number));
+        let dense = part.seqs[run.end - 1] - part.seqs[at] + 1 == inside as u64;
+        if live.is_none() && dense && part.seqs[at] >= entry.floor {
+            add_run(index, part, run, &mut columns);
+        } else {
+            for i in run {
+                let seq = part.seqs[i];
+                if seq >= entry.floor && live.is_none_or(|l| l.is_live(seq)) {
+                    add_run(index, part, i..i + 1, &mut columns);
+                }
+            }
         }
-        let dead = live.and_then(|l| l.1).is_some_and(|l| {
-            seq <= l.upto
-                && !l
-                    .runs
-                    .iter()
-                    .any(|(a, b)| (usize::from(*a)..=usize::from(*b)).contains(&off))
-        });
-        if seq >= entry.floor && !dead {
-            let column = part.columns[i] as usize;
-            let id = *numbers[column].get_or_insert_with(|| index.subjects.intern(&part.subjects[column]));
-            index.push_known(seq, id, part.sizes[i]);
-        }
+        at += inside;
+    }
+    for c in columns {
+        index.subjects.added_many(c.id, c.count, c.first, c.last);
     }
     let blocks = part.blocks.clone().into_boxed_slice();
     let count = part.seqs.len() as u64;
@@ -251,6 +260,50 @@ fn add_part(
             blocks,
         }),
     );
+}
+
+/// One subject of a part while it is added.
+#[derive(Debug, Clone, Copy, Default)]
+struct ColumnOf {
+    id: u32,
+    key_len: u32,
+    count: u32,
+    first: u64,
+    last: u64,
+}
+
+/// Adds live neighbours of one span.
+fn add_run(
+    index: &mut StreamIndex,
+    part: &FooterPart,
+    run: std::ops::Range<usize>,
+    columns: &mut [ColumnOf],
+) {
+    let seq = part.seqs[run.start];
+    let mut bytes = 0;
+    for (i, at) in run.clone().enumerate() {
+        let column = part.columns[at] as usize;
+        let c = &mut columns[column];
+        if c.count == 0 {
+            c.id = index.subjects.intern(&part.subjects[column]);
+            c.key_len = part.subjects[column].len() as u32;
+            c.first = seq + i as u64;
+        }
+        c.count += 1;
+        c.last = seq + i as u64;
+        bytes += u64::from(part.sizes[at]);
+    }
+    let items = part.columns[run.clone()]
+        .iter()
+        .zip(&part.sizes[run])
+        .map(|(column, size)| {
+            let c = &columns[*column as usize];
+            Item {
+                subject: c.id,
+                size: size.saturating_sub(c.key_len),
+            }
+        });
+    index.push_run(seq, items, bytes);
 }
 
 fn load_ids(
@@ -489,7 +542,7 @@ fn adopt_files(journal: &mut Journal, disk: &dyn Disk, loaded: &Loaded) -> io::R
     let mut used = Vec::new();
     for image in &loaded.journal {
         let file = disk.open(&image.name)?;
-        let len = image.bytes.len() as u64;
+        let len = image.len;
         let size = len.next_multiple_of(crate::journal::frame::PAGE as u64);
         if size == 0 {
             continue;

@@ -21,6 +21,9 @@ use crate::report::{Finding, RecoveryReport, Why};
 pub(crate) struct JournalImage {
     pub(crate) name: String,
     pub(crate) slot: u32,
+    /// Length of the file.
+    pub(crate) len: u64,
+    /// Its bytes; none when nothing in it counts.
     pub(crate) bytes: Bytes,
 }
 
@@ -144,7 +147,7 @@ impl<'a> Replay<'a> {
                     frames.insert(head.number, (head, i));
                 }
             }
-            if size > file.bytes.len() as u64 {
+            if size > file.len {
                 self.find(None, None, &file.name, Why::TruncatedFile);
             }
         }

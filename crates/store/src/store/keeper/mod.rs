@@ -225,13 +225,42 @@ impl Keeper {
         }
     }
 
+    /// Empties the journal, so that the next opening has nothing to replay.
+    fn drain(&mut self, core: &Core) -> io::Result<()> {
+        loop {
+            let files = {
+                let pump = core.pump.lock();
+                if pump.journal.is_drained() {
+                    return Ok(());
+                }
+                pump.journal.used.len()
+            };
+            let worked = if self.job.is_some() {
+                self.work(core)? == Step::Worked
+            } else {
+                files == 1 && self.grow(core)? || self.begin(core, true)? == Step::Worked
+            };
+            if !worked {
+                return Ok(());
+            }
+        }
+    }
+
     /// Notes a clean end, and every stream's last sequence with it.
     pub(crate) fn close(&mut self, core: &Core) -> io::Result<()> {
         if self.broken {
             self.manifest.rewrite(&*core.disk)?;
             self.broken = false;
         }
-        let mut entries = Vec::new();
+        if let Err(e) = self.drain(core) {
+            // The journal keeps what is left, for the next opening to replay.
+            self.failed(core, &e);
+        }
+        if self.broken {
+            self.manifest.rewrite(&*core.disk)?;
+            self.broken = false;
+        }
+        let mut entries = vec![Entry::End(core.pump.lock().journal.written())];
         let settled = BTreeMap::new();
         let _ = Gathered::take(core, &settled, &mut entries);
         entries.push(Entry::Boot {
