@@ -5,15 +5,14 @@
 //! know, beginning with the URL for clients.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tracing_subscriber::EnvFilter;
-use windjet_server::Server;
 use windjet_server::auth::Authenticator;
 use windjet_server::options::{ConnectionType, JetStreamOptions, ListenAddress, Options, TlsOptions};
+use windjet_server::{Listener, Server};
 
 use crate::control::{Housekeeping, until_end};
 use crate::process::raise_file_limit;
@@ -61,12 +60,12 @@ pub(crate) struct Serve {
     /// Port of HTTP monitoring on the same address; 0 takes a free one [default: none]
     #[arg(long, value_name = "PORT")]
     monitor_port: Option<u16>,
-    /// Folder for data; switches JetStream on
+    /// Folder for the data of JetStream, which it asks for
     #[arg(short, long, value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// What to log: a level, or a filter such as `info,windjet_server=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "WINDJET_LOG")]
-    log: EnvFilter,
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "WINDJET_LOG", value_parser = log_filter)]
+    log: LogFilter,
     /// Listen beyond this machine without authentication
     #[arg(long)]
     insecure: bool,
@@ -83,7 +82,7 @@ impl Serve {
     /// It cannot be started.
     pub(crate) fn run(mut self) -> Result<()> {
         tracing_subscriber::fmt()
-            .with_env_filter(std::mem::take(&mut self.log))
+            .with_env_filter(std::mem::take(&mut self.log.0))
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal())
             .init();
@@ -106,7 +105,8 @@ impl Serve {
     fn options(&self) -> Result<Options> {
         let mut options = Options::default();
         if let Some(file) = &self.config {
-            let parsed = config::load(file)?;
+            let parsed = config::load(file)
+                .with_context(|| format!("the configuration {} cannot be used", file.display()))?;
             for problem in parsed.warnings.iter().chain(&parsed.notices) {
                 tracing::warn!("{problem}");
             }
@@ -183,10 +183,12 @@ impl Serve {
     }
 
     async fn reload(&self, server: &Server) -> Result<()> {
-        if self.config.is_none() {
+        let Some(file) = &self.config else {
             bail!("there is no configuration file");
-        }
-        let report = config::apply(server, self.options()?).await?;
+        };
+        let report = config::apply(server, self.options()?)
+            .await
+            .with_context(|| format!("{} asks for what cannot be applied", file.display()))?;
         let applied: Vec<String> = report.applied.iter().map(ToString::to_string).collect();
         tracing::info!(?applied, "configuration reloaded");
         Ok(())
@@ -208,6 +210,36 @@ impl Housekeeping for Keeper<'_> {
     fn reopen_log(&mut self) {
         tracing::info!("the log is standard error; there is no file to open again");
     }
+}
+
+/// A filter of the log.
+#[derive(Debug)]
+struct LogFilter(EnvFilter);
+
+impl Clone for LogFilter {
+    fn clone(&self) -> Self {
+        // A filter was made of its own text.
+        Self(EnvFilter::new(self.0.to_string()))
+    }
+}
+
+/// Reads a filter. A word alone must be a level or one of the program's own modules: everything is a module's name to the
+/// library, which would leave a misspelt level without any effect.
+fn log_filter(text: &str) -> Result<LogFilter, String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let alone = !part.contains(['=', '[']);
+        let level = LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
+        if alone && !level && !part.starts_with("windjet") {
+            return Err(format!(
+                "{part:?} is no level; levels are {}, and a module has one as MODULE=LEVEL",
+                LEVELS.join(", ")
+            ));
+        }
+    }
+    EnvFilter::try_new(text)
+        .map(LogFilter)
+        .map_err(|error| error.to_string())
 }
 
 fn address(host: &str, port: u16) -> ListenAddress {
@@ -269,29 +301,30 @@ fn announce(server: &Server) -> io::Result<()> {
         writeln!(out, "  clients     {url}")?;
     }
     if let Some(address) = server.monitoring_addr() {
-        writeln!(out, "  monitoring  http://{}/varz", reachable(address))?;
+        writeln!(out, "  monitoring  http://{address}/varz")?;
     }
     out.flush()
 }
 
-/// An address that a browser can open: the loopback one when the listener has all.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let mut address = address;
-    if address.ip().is_unspecified() {
-        address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-    }
-    address
-}
-
 fn explain(error: windjet_server::StartError) -> anyhow::Error {
     match error {
-        windjet_server::StartError::Listen { address, source, .. } => {
-            let advice = if source.kind() == io::ErrorKind::AddrInUse {
-                ". Another server has that port; choose one with --port, or 0 for any"
-            } else {
-                ""
+        windjet_server::StartError::Listen {
+            listener,
+            address,
+            source,
+        } => {
+            let advice = match listener {
+                _ if source.kind() != io::ErrorKind::AddrInUse => "",
+                Listener::Clients => ". Another server has that port; choose one with --port, or 0 for any",
+                Listener::Monitoring => {
+                    ". Another server has that port; choose one with --monitor-port, or 0 for any"
+                }
+                _ => ". Another server has that port; choose one in the configuration file, or -1 for any",
             };
-            anyhow::anyhow!("cannot listen on {address}: {}{advice}", go_text::reason(&source))
+            anyhow::anyhow!(
+                "cannot listen for {listener} on {address}: {}{advice}",
+                go_text::reason(&source)
+            )
         }
         other => other.into(),
     }

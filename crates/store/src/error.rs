@@ -22,6 +22,9 @@ pub enum OpenError {
     /// There are manifest files and none of them can be read, or there is data without a manifest. Nothing was changed.
     #[error("the manifest of the store cannot be read in either copy")]
     ManifestUnreadable,
+    /// There is no store to check in the directory. Opening one there would make it.
+    #[error("there is no store in the directory")]
+    Missing,
     /// The medium reported an error.
     #[error("i/o while opening the store")]
     Io(#[from] io::Error),

@@ -111,3 +111,66 @@ fn a_reload_reads_the_configuration_again() {
         })
         .unwrap();
 }
+
+#[test]
+fn a_listener_that_cannot_be_opened_is_named() {
+    let mut first = serve(&[]);
+    let url = url(&mut first);
+    let port = url.rsplit_once(':').unwrap().1;
+    let output = run_windjet(&["serve", "--port", "0", "--monitor-port", port]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = err(&output);
+    assert!(
+        text.contains("cannot listen for monitoring on") && text.contains("--monitor-port"),
+        "{text}"
+    );
+}
+
+#[test]
+fn monitoring_is_announced_where_it_listens() {
+    let mut server = serve(&["--host", "0.0.0.0", "--insecure", "--monitor-port", "0"]);
+    let shown = server
+        .wait_for_line("the monitoring address", PATIENCE, |line| {
+            let url = line.text.trim().strip_prefix("monitoring")?.trim();
+            (line.stream == Stream::Out).then(|| url.to_owned())
+        })
+        .unwrap();
+    assert!(shown.starts_with("http://0.0.0.0:"), "{shown}");
+}
+
+#[test]
+fn a_misspelt_log_level_is_refused() {
+    let output = run_windjet(&["serve", "--port", "0", "--log", "nonsense"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("\"nonsense\" is no level"),
+        "{}",
+        err(&output)
+    );
+    let mut server = serve(&["--log", "warn,windjet_server=debug"]);
+    url(&mut server);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("named.conf");
+    std::fs::write(&file, "max_payload: 1000\n").unwrap();
+    let mut server = serve(&["--config", file.to_str().unwrap()]);
+    url(&mut server);
+    for (broken, why) in [
+        ("max_payload: {", "named.conf cannot be used"),
+        (
+            "server_name: other\n",
+            "named.conf asks for what cannot be applied",
+        ),
+    ] {
+        std::fs::write(&file, broken).unwrap();
+        server.signal(Signal::Hup).unwrap();
+        server
+            .wait_for_line(why, PATIENCE, |line| {
+                (line.text.contains("configuration not reloaded") && line.text.contains(why)).then_some(())
+            })
+            .unwrap();
+    }
+}

@@ -94,3 +94,13 @@ fn a_folder_that_is_not_there_is_an_error_and_is_not_made() {
     );
     assert!(!missing.exists());
 }
+
+#[test]
+fn a_folder_without_a_store_is_not_called_an_intact_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("letter.txt"), "dear store").unwrap();
+    let output = run_windjet(&["store", "verify", folder.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("there is no store"), "{}", err(&output));
+    assert!(output.stdout.is_empty());
+}

@@ -5,6 +5,8 @@ use std::io;
 use super::recover;
 use crate::disk::Disk;
 use crate::error::OpenError;
+use crate::journal::journal_slot;
+use crate::manifest::manifest_pair;
 use crate::options::StoreOptions;
 use crate::record::{Kind, SeqRange};
 use crate::report::{Finding, RecoveryReport, Why};
@@ -14,10 +16,17 @@ use crate::segment::{BlockHeader, read_block, read_footer, segment_name};
 /// store must not be open elsewhere. Changes nothing and takes no lock.
 ///
 /// # Errors
-/// When the store could not be opened either.
+/// When there is no store, or it could not be opened either.
 pub fn verify(disk: &dyn Disk, now_ns: i64) -> Result<RecoveryReport, OpenError> {
+    let names = disk.list()?;
+    if !names
+        .iter()
+        .any(|name| manifest_pair(name).is_some() || journal_slot(name).is_some() || name.starts_with("seg-"))
+    {
+        return Err(OpenError::Missing);
+    }
     let mut loaded = recover::load(&StoreOptions::default(), disk, now_ns)?;
-    for name in disk.list()? {
+    for name in names {
         if let Some(id) = name.strip_prefix("seg-").and_then(|n| n.parse().ok()) {
             segment(disk, id, &mut loaded.report)?;
         }
