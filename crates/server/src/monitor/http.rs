@@ -31,7 +31,7 @@ use super::{
     accstatz, compact, connz, gatewayz, healthz, jsz, leafz, routez, subsz, varz,
 };
 use crate::server::{Listener, PROTOCOL_VERSION, Shared, StartError, open_listener};
-use crate::tls::{self, Setup};
+use crate::tls::Setup;
 
 /// Connections served at a time.
 const CONNECTIONS_MAX: usize = 256;
@@ -44,33 +44,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 ///
-/// When one cannot be opened, or there are no certificates for HTTPS.
+/// When one cannot be opened.
 pub(crate) async fn open(shared: &Arc<Shared>) -> Result<(), StartError> {
     let options = shared.options().clone();
     if let Some(address) = &options.monitoring.http {
         let address = &address.with_host_of(options.listen.as_ref());
         let listener = open_listener(Listener::Monitoring, address).await?;
         shared.set_monitoring_addr(listener.local_addr().ok(), false);
-        shared.tasks.spawn(accept(shared.clone(), listener, None));
+        shared.tasks.spawn(accept(shared.clone(), listener, false));
     }
     if let Some(address) = &options.monitoring.https {
         let address = &address.with_host_of(options.listen.as_ref());
-        let mut tls = options.tls.clone().unwrap_or_default();
-        tls.verify = false;
-        tls.verify_and_map = false;
-        tls.pinned_certs.clear();
-        let built = tokio::task::spawn_blocking(move || tls::Setup::build(&tls)).await;
-        let setup = built.map_err(|_| StartError::NoRuntime)??;
         let listener = open_listener(Listener::Monitoring, address).await?;
         shared.set_monitoring_addr(listener.local_addr().ok(), true);
-        shared
-            .tasks
-            .spawn(accept(shared.clone(), listener, Some(Arc::new(setup))));
+        shared.tasks.spawn(accept(shared.clone(), listener, true));
     }
     Ok(())
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: Option<Arc<Setup>>) {
+async fn accept(shared: Arc<Shared>, listener: TcpListener, secure: bool) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let stop = shared.stop.clone();
     let endless = async {
@@ -80,7 +72,16 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: Option<Arc<Setu
             };
             match listener.accept().await {
                 Ok((socket, _)) => {
-                    let (shared, tls) = (shared.clone(), tls.clone());
+                    let shared = shared.clone();
+                    // Asked for every connection: a reload may have brought other certificates.
+                    let tls = if secure {
+                        let Some(setup) = shared.monitoring_tls() else {
+                            continue;
+                        };
+                        Some(setup)
+                    } else {
+                        None
+                    };
                     shared.tasks.clone().spawn(async move {
                         serve(shared, socket, tls).await;
                         drop(place);

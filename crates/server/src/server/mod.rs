@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     authenticator: ArcSwap<Authenticator>,
     tls: ArcSwapOption<tls::Setup>,
     websocket_tls: ArcSwapOption<tls::Setup>,
+    monitoring_tls: ArcSwapOption<tls::Setup>,
     /// Accounts by name.
     pub(crate) accounts: Accounts,
     /// Live and closed connections.
@@ -125,6 +126,7 @@ impl Shared {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
+        let monitoring_tls = tls::of_monitoring(&options)?;
         let accounts = Accounts::new(&options, &authenticator)?;
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
@@ -137,6 +139,7 @@ impl Shared {
             authenticator: ArcSwap::from_pointee(authenticator),
             tls: ArcSwapOption::from_pointee(tls),
             websocket_tls: ArcSwapOption::from_pointee(websocket_tls),
+            monitoring_tls: ArcSwapOption::from_pointee(monitoring_tls),
             accounts,
             registry: Registry::default(),
             stats: Stats::default(),
@@ -182,6 +185,11 @@ impl Shared {
     /// TLS of the WebSocket listener, if it has any.
     pub(crate) fn websocket_tls(&self) -> Option<Arc<tls::Setup>> {
         self.websocket_tls.load_full()
+    }
+
+    /// TLS of HTTPS monitoring, if there is such a listener.
+    pub(crate) fn monitoring_tls(&self) -> Option<Arc<tls::Setup>> {
+        self.monitoring_tls.load_full()
     }
 
     /// Where the listeners ended up.

@@ -99,6 +99,7 @@ impl Shared {
         let authenticator = Authenticator::from_options(&options)?;
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
+        let monitoring_tls = tls::of_monitoring(&options)?;
         let report = ReloadReport {
             applied: changes::between(&old, &options),
         };
@@ -106,6 +107,7 @@ impl Shared {
         self.limits.store(Arc::new(Limits::of(&options)));
         self.tls.store(tls.map(Arc::new));
         self.websocket_tls.store(websocket_tls.map(Arc::new));
+        self.monitoring_tls.store(monitoring_tls.map(Arc::new));
         self.authenticator.store(Arc::new(authenticator));
         let max = usize::try_from(options.max_connections).unwrap_or(0);
         self.options.store(Arc::new(options));

@@ -19,4 +19,17 @@ pub(crate) fn of_websocket(options: &Options) -> Result<Option<Setup>, TlsError>
         .and_then(|websocket| websocket.tls.as_ref());
     tls.map(Setup::build).transpose()
 }
+
+/// The setup of HTTPS monitoring: the certificates of the client listener, shown to whoever asks. `None` when there is no
+/// such listener.
+pub(crate) fn of_monitoring(options: &Options) -> Result<Option<Setup>, TlsError> {
+    if options.monitoring.https.is_none() {
+        return Ok(None);
+    }
+    let mut tls = options.tls.clone().unwrap_or_default();
+    tls.verify = false;
+    tls.verify_and_map = false;
+    tls.pinned_certs.clear();
+    Setup::build(&tls).map(Some)
+}
 pub(crate) use setup::{HandshakeError, Secured, Setup};

@@ -264,3 +264,65 @@ async fn monitoring_over_tls_asks_for_no_client_certificate_and_tells_of_those_o
         assert!(answer.contains(expected), "{answer}");
     }
 }
+
+/// Monitoring kept the certificate of its start, so that a renewed one needed a restart.
+#[tokio::test]
+async fn monitoring_over_tls_shows_the_certificate_of_the_last_reload() {
+    let pki = Pki::new();
+    let options = pki.options();
+    let server = Server::builder()
+        .configure(|all| {
+            all.tls = Some(options);
+            all.monitoring.https = Some(ListenAddress::loopback());
+        })
+        .start()
+        .await
+        .unwrap();
+    let address = server.monitoring_addr().unwrap();
+    let handshake = async |pki: &Pki| {
+        let socket = TcpStream::connect(address).await.unwrap();
+        timeout(DEADLINE, pki.connector(false).connect(localhost(), socket))
+            .await
+            .unwrap()
+    };
+    handshake(&pki).await.unwrap();
+    let renewed = Pki::new();
+    for name in ["cert.pem", "key.pem"] {
+        std::fs::copy(renewed.path(name), pki.path(name)).unwrap();
+    }
+    server.reload((*server.options()).clone()).unwrap();
+    handshake(&renewed).await.unwrap();
+    assert!(handshake(&pki).await.is_err());
+}
+
+#[tokio::test]
+async fn half_open_handshakes_end_in_time_and_hold_up_nobody() {
+    let pki = Pki::new();
+    let mut tls = pki.options();
+    tls.timeout = Duration::from_millis(300);
+    tls.handshake_first = HandshakeFirst::Required;
+    let (server, address) = pki.start(tls, false).await;
+    // A record that announces a ClientHello of 512 bytes: some send all of its header and a little more, some a byte.
+    let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let mut waiting = Vec::new();
+    for n in 0..200 {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(&hello[..n % (hello.len() + 1)]).await.unwrap();
+        waiting.push(socket);
+    }
+    let socket = TcpStream::connect(address).await.unwrap();
+    let mut stream = timeout(DEADLINE, pki.connector(false).connect(localhost(), socket))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(line(&mut stream).await.unwrap().starts_with("INFO "));
+    greet(&mut stream).await;
+    for mut socket in waiting {
+        let mut rest = Vec::new();
+        // An end or a reset: either way the server has let go.
+        let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.unwrap();
+    }
+    stream.write_all(b"PING\r\n").await.unwrap();
+    assert_eq!(line(&mut stream).await.unwrap().trim_end(), "PONG");
+    drop(server);
+}
