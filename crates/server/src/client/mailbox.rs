@@ -90,6 +90,7 @@ impl Mailbox {
             payload: message.shared_payload(),
         });
         drop(queue);
+        self.connection.handed.add(1, message.size() as u64);
         if let Some(reply) = message.reply {
             self.connection.grant(reply);
         }

@@ -139,6 +139,8 @@ pub(crate) struct Connection {
     /// TLS facts, if any.
     pub(crate) tls: Option<TlsFacts>,
     refused: OnceLock<Refused>,
+    /// Messages and bytes handed to an in-process client.
+    pub(crate) handed: Counter,
 }
 
 /// What a new connection is made of.
@@ -179,6 +181,7 @@ impl Connection {
             active_ms: AtomicU64::new(0),
             tls: new.tls,
             refused: OnceLock::new(),
+            handed: Counter::default(),
         }
     }
 
@@ -224,6 +227,13 @@ impl Connection {
         self.has_grants.store(grants.is_some(), Ordering::Release);
         *self.grants.lock() = grants;
         self.profile.store(Some(Arc::new(profile)));
+    }
+
+    /// Messages and bytes that the client was sent, over a socket or in process.
+    pub(crate) fn sent_counts(&self) -> (u64, u64) {
+        let (msgs, bytes) = self.outbound.counts();
+        let (handed_msgs, handed_bytes) = self.handed.get();
+        (msgs + handed_msgs, bytes + handed_bytes)
     }
 
     /// Notes what a client told of itself whose credentials were refused.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
-use windjet_protocol::subject::matches as subject_matches;
 use windjet_protocol::transform::Mapped;
 use windjet_protocol::wire::encode;
 
@@ -240,17 +239,16 @@ pub(crate) fn is_reserved_subject(subject: &[u8], system: bool) -> bool {
 /// protocol: only a plain subscription of the requesting connection itself counts.
 pub(crate) fn answer_no_responders(
     connection: &Arc<Connection>,
+    account: &Account,
     subject: &[u8],
     reply: &[u8],
     turn: &mut Turn<'_>,
 ) {
-    let own = {
-        let subscriptions = connection.subscriptions.lock();
-        subscriptions
-            .values()
-            .find(|s| s.queue.is_none() && !s.is_closed() && subject_matches(&s.subject, reply))
-            .cloned()
-    };
+    let (_, matches) = account.matches(reply);
+    let own = matches
+        .plain
+        .iter()
+        .find(|s| s.owner == connection.id && !s.is_closed());
     let Some(own) = own else { return };
     let mut headers = Vec::with_capacity(34 + subject.len());
     headers.extend_from_slice(b"NATS/1.0 503\r\nNats-Subject: ");

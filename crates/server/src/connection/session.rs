@@ -295,8 +295,9 @@ impl Session {
     fn untaken(&mut self, subject: &[u8], message: &Message<'_>, turn: &mut Turn<'_>) {
         if let Some(reply) = message.reply
             && self.negotiated.no_responders
+            && let Some(publisher) = &self.publisher
         {
-            answer_no_responders(&self.connection, subject, reply, turn);
+            answer_no_responders(&self.connection, &publisher.account, subject, reply, turn);
         }
     }
 

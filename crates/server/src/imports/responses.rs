@@ -4,7 +4,9 @@
 //! them and routes each answer to the requester under the reply subject that it chose.
 //!
 //! Bound: an entry goes with its last answer. Entries of requesters that went away are found by looking at a few of
-//! the oldest ones whenever a new one is opened, so the table stays within a small multiple of what is really open.
+//! the oldest ones whenever a new one is opened, so the table stays within a small multiple of what is really open. However
+//! fast requests come in that nobody answers, there are at most [`OPEN_MAX`] entries: the oldest one gives way, its
+//! requester hears nothing, and the log says so once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -22,6 +24,8 @@ use crate::trace::{self, ServiceCrossing};
 
 /// Old entries looked at when a new one is opened.
 const LOOKED_AT: usize = 2;
+/// Requests of one account that may be open at a time.
+const OPEN_MAX: usize = 1 << 18;
 /// An unanswered request younger than this is never given up.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 
@@ -36,8 +40,11 @@ struct Open {
 #[derive(Debug, Default)]
 struct Table {
     open: HashMap<u64, Open, RandomState>,
+    /// Tokens, the oldest first; some of them answered.
     by_age: VecDeque<u64>,
     next: u64,
+    /// Whether an open request had to give way.
+    overflowed: bool,
 }
 
 /// See the module's page.
@@ -72,6 +79,12 @@ impl Responses {
         let now = Instant::now();
         let mut table = self.table.lock();
         table.give_up_some(now);
+        if table.make_room(OPEN_MAX) {
+            tracing::warn!(
+                max = OPEN_MAX,
+                "too many requests through service imports wait for an answer: the oldest ones are given up"
+            );
+        }
         let token = table.next;
         table.next += 1;
         table.by_age.push_back(token);
@@ -105,6 +118,23 @@ impl Responses {
 }
 
 impl Table {
+    /// Sees to it that one more entry keeps the table within `max`. True when an open one had to go for the first time.
+    fn make_room(&mut self, max: usize) -> bool {
+        // Tokens of answered requests wait behind an old one that is still open.
+        if self.by_age.len() >= 2 * max {
+            let open = &self.open;
+            self.by_age.retain(|token| open.contains_key(token));
+        }
+        let mut gave_way = false;
+        while self.open.len() >= max {
+            let Some(oldest) = self.by_age.pop_front() else {
+                break;
+            };
+            gave_way |= self.open.remove(&oldest).is_some();
+        }
+        gave_way && !std::mem::replace(&mut self.overflowed, true)
+    }
+
     /// Looks at the oldest entries: drops those that nobody waits for, puts the others at the end.
     fn give_up_some(&mut self, now: Instant) {
         for _ in 0..LOOKED_AT {
@@ -179,5 +209,49 @@ impl Service for Responses {
             turn.trace = Some(trace);
         }
         taken > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(table: &mut Table, token: u64) {
+        table.by_age.push_back(token);
+        let entry = Open {
+            requester: Weak::new(),
+            reply: Bytes::new(),
+            response_type: ResponseType::Singleton,
+            since: Instant::now(),
+        };
+        table.open.insert(token, entry);
+    }
+
+    /// Entries younger than two minutes were never given up, so that a service that does not answer let the table grow
+    /// with every request of that time.
+    #[test]
+    fn the_oldest_open_request_gives_way_and_that_is_said_once() {
+        let mut table = Table::default();
+        for token in 0..10 {
+            assert_eq!(table.make_room(4), token == 4);
+            open(&mut table, token);
+        }
+        let mut left: Vec<u64> = table.open.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!(left, [6, 7, 8, 9]);
+        assert_eq!(table.by_age, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn answered_requests_leave_nothing_behind_an_old_open_one() {
+        let mut table = Table::default();
+        open(&mut table, 0);
+        for token in 1..100 {
+            table.make_room(4);
+            open(&mut table, token);
+            table.open.remove(&token);
+            assert!(table.by_age.len() <= 8, "{}", table.by_age.len());
+        }
+        assert!(table.open.contains_key(&0));
     }
 }

@@ -313,7 +313,7 @@ fn describe(entry: &Entry, options: &ConnzOptions) -> Conn {
     let tls = connection.tls.as_ref();
     let (name, lang, version) = connection.told();
     let (in_msgs, in_bytes) = connection.received.get();
-    let (out_msgs, out_bytes) = connection.outbound.counts();
+    let (out_msgs, out_bytes) = connection.sent_counts();
     let account = profile
         .map(|profile| &profile.account)
         .filter(|_| options.authorization);
@@ -465,8 +465,8 @@ impl Order {
             Self::Stop => entries.sort_by_cached_key(|e| Reverse(e.end.map(|(stop, _)| stop))),
             Self::Subs => entries.sort_by_cached_key(|e| Reverse(e.subscriptions)),
             Self::Pending => entries.sort_by_cached_key(|e| Reverse(e.connection.outbound.pending())),
-            Self::MsgsTo => entries.sort_by_cached_key(|e| Reverse(e.connection.outbound.counts().0)),
-            Self::BytesTo => entries.sort_by_cached_key(|e| Reverse(e.connection.outbound.counts().1)),
+            Self::MsgsTo => entries.sort_by_cached_key(|e| Reverse(e.connection.sent_counts().0)),
+            Self::BytesTo => entries.sort_by_cached_key(|e| Reverse(e.connection.sent_counts().1)),
             Self::MsgsFrom => entries.sort_by_cached_key(|e| Reverse(e.connection.received.get().0)),
             Self::BytesFrom => entries.sort_by_cached_key(|e| Reverse(e.connection.received.get().1)),
             Self::Last => {

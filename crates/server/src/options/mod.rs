@@ -71,6 +71,8 @@ pub struct Options {
     pub monitoring: MonitoringOptions,
     /// JetStream. `None` means off.
     pub jetstream: Option<JetStreamOptions>,
+    /// JetStream domain of each account that names none. Only checked: a domain makes a difference between servers.
+    pub default_js_domain: BTreeMap<String, String>,
     /// Folder for JetStream when `jetstream` names none. Has no effect while JetStream is off.
     pub store_dir: Option<PathBuf>,
     /// Switches of nats-server that are shown in `varz` and have no other effect.
@@ -182,6 +184,7 @@ impl Default for Options {
             websocket: None,
             monitoring: MonitoringOptions::default(),
             jetstream: None,
+            default_js_domain: BTreeMap::new(),
             store_dir: None,
             feature_flags: BTreeMap::new(),
             max_connections: 65_536,

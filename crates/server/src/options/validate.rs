@@ -7,7 +7,9 @@ use windjet_protocol::subject::is_valid_subscription;
 use windjet_protocol::transform::{Mapping, MappingError};
 use windjet_protocol::wire::errors;
 
-use super::{MappingOptions, Options, SYSTEM_ACCOUNT, TlsOptions, WebSocketOptions, check_sharing};
+use super::{
+    GLOBAL_ACCOUNT, MappingOptions, Options, SYSTEM_ACCOUNT, TlsOptions, WebSocketOptions, check_sharing,
+};
 use crate::auth::Authenticator;
 use crate::config::format_duration;
 
@@ -68,6 +70,15 @@ impl Options {
             && !self.accounts.contains_key(name)
         {
             problems.push("error resolving system account: account missing".to_owned());
+        }
+        for name in self.default_js_domain.keys() {
+            let known =
+                [GLOBAL_ACCOUNT, SYSTEM_ACCOUNT].contains(&name.as_str()) || self.accounts.contains_key(name);
+            if !known && self.auth.jwt.is_none() {
+                problems.push(format!(
+                    "in non operator mode, `default_js_domain` references non existing account {name:?}"
+                ));
+            }
         }
         let mappings = self.accounts.values().flat_map(|account| &account.mappings);
         for mapping in self.mappings.iter().chain(mappings) {

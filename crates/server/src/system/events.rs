@@ -129,7 +129,7 @@ fn disconnect(shared: &Shared, connection: &Connection, reason: CloseReason) -> 
         head: Head::now(shared, DISCONNECT),
         client,
         sent: connection.received.get().into(),
-        received: connection.outbound.counts().into(),
+        received: connection.sent_counts().into(),
         reason: reason.as_str(),
     })
 }

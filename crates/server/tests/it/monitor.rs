@@ -277,3 +277,18 @@ async fn a_client_that_sends_no_request_does_not_hold_up_the_others_or_the_shutd
     assert!(server.shutdown(DEADLINE).await.complete);
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn messages_of_an_in_process_client_are_counted_both_ways() {
+    let (server, address) = start(|_| {}).await;
+    let client = server.client();
+    let mut foo = client.subscribe("foo").await.unwrap();
+    client.publish("foo", "hello").await.unwrap();
+    assert!(foo.try_next().is_some());
+    let connz = json(address, "/connz").await;
+    let connection = &connz["connections"][0];
+    for field in ["in_msgs", "out_msgs"] {
+        assert_eq!(connection[field], 1, "{connz}");
+    }
+    assert_eq!(connection["out_bytes"], 5, "{connz}");
+}

@@ -306,8 +306,12 @@ impl Top {
             }
             "default_js_domain" => {
                 let map = cx.map_for(node, "error default_js_domain config");
-                for (_, node) in map.into_iter().flat_map(Map::iter) {
-                    cx.str(node);
+                for (name, node) in map.into_iter().flat_map(Map::iter) {
+                    if let Some(domain) = cx.str(node) {
+                        options
+                            .default_js_domain
+                            .insert(name.to_owned(), domain.to_owned());
+                    }
                 }
                 cx.ignored(key, node);
             }
