@@ -9,6 +9,7 @@ mod in_process;
 mod jwt_corpus;
 mod monitor;
 mod operation;
+mod storm;
 mod system;
 mod tls;
 mod websocket;
