@@ -2,7 +2,9 @@
 //!
 //! Looks at one segment per idle step, in turn. A segment with no live record is taken out of the manifest. One whose live
 //! records are fewer than half is rewritten with those only, together with neighbours in rank while they fit: rank and
-//! number order the sequences of every stream, so the parts of neighbours join without overlapping others. Written in paced
+//! number order the sequences of every stream, so the parts of neighbours join without overlapping others. Eight neighbours
+//! of about the same small size are joined although they live, so that each message is written anew a few times at most
+//! and the number of segments grows with the logarithm of what was stored in small pieces. Written in paced
 //! steps like any segment, and replaced in one batch of the manifest.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +19,10 @@ use crate::index::StreamIndex;
 use crate::manifest::Entry;
 use crate::segment::{BlockRef, Part, Segment, SegmentWriter, segment_name};
 use crate::stream::shared::StreamShared;
+
+/// Small neighbours that are joined although all of them lives. A segment is written anew at most once for each eightfold
+/// growth, until it is not small any more.
+const JOIN_MIN: usize = 8;
 
 /// Segments joined at most in one go.
 const JOIN_MAX: usize = 32;
@@ -59,6 +65,11 @@ impl Compaction {
         self.quiet = 0;
         self.rested_at = None;
     }
+}
+
+/// Segments of one tier are of about the same size, those of the next one eight times as long.
+fn tier(segment: &Segment) -> u32 {
+    segment.len.max(1).ilog2() / 3
 }
 
 /// Records in a segment and how many of them are live.
@@ -122,7 +133,10 @@ impl Keeper {
         }
         if live * 2 < total {
             self.compaction.quiet = 0;
-            self.plan(core, &segment);
+            self.plan(core, &segment, false);
+        } else if self.small_run(core, &segment) >= JOIN_MIN {
+            self.compaction.quiet = 0;
+            self.plan(core, &segment, true);
         }
         Ok(Step::Worked)
     }
@@ -150,10 +164,28 @@ impl Keeper {
         }
     }
 
-    /// Chooses the segment and neighbours in rank that are also mostly dead or small.
-    pub(crate) fn plan(&mut self, core: &Core, segment: &Arc<Segment>) {
+    fn by_rank(&self) -> Vec<Arc<Segment>> {
         let mut by_rank: Vec<Arc<Segment>> = self.segments.values().cloned().collect();
         by_rank.sort_by_key(|s| (s.rank, s.id));
+        by_rank
+    }
+
+    /// How many small segments of this one's tier stand in a row from it on, lower ones between them not counted.
+    fn small_run(&self, core: &Core, segment: &Segment) -> usize {
+        let small = |s: &Segment| s.len < core.options.own_segment_min;
+        if !small(segment) || self.segments.values().filter(|s| small(s)).count() < JOIN_MIN {
+            return 0;
+        }
+        let by_rank = self.by_rank();
+        let from = by_rank.iter().skip_while(|s| s.id != segment.id);
+        from.take_while(|s| tier(s) <= tier(segment))
+            .filter(|s| tier(s) == tier(segment))
+            .count()
+    }
+
+    /// Chooses the segment and neighbours in rank that are also mostly dead, or with `small` also small.
+    pub(crate) fn plan(&mut self, core: &Core, segment: &Arc<Segment>, small: bool) {
+        let by_rank = self.by_rank();
         let Some(start) = by_rank.iter().position(|s| s.id == segment.id) else {
             return;
         };
@@ -164,7 +196,8 @@ impl Keeper {
             bytes += neighbour.len;
             // The joined segment takes the lowest rank and the highest number, so nothing of that rank may stay behind it.
             let tied = neighbour.rank == segment.rank;
-            let enough = victims.len() >= JOIN_MAX || bytes > core.options.segment_max || live * 2 >= total;
+            let fits = live * 2 < total || small && tier(neighbour) <= tier(segment);
+            let enough = victims.len() >= JOIN_MAX || bytes > core.options.segment_max || !fits;
             if enough && !tied {
                 break;
             }

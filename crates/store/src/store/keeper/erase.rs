@@ -117,7 +117,7 @@ impl Keeper {
                 segments.pop_front();
             } else if let Some(segment) = named {
                 // Written anew without the messages; what is left of it is then overwritten.
-                self.plan(core, &segment);
+                self.plan(core, &segment, false);
             }
             return Ok(Some(Step::Worked));
         }
