@@ -89,3 +89,23 @@ fn a_server_that_dies_is_a_fault() {
         outcome.transcript
     );
 }
+
+#[test]
+fn what_comes_during_a_question_is_kept_for_later() {
+    let real = nats_server_path().unwrap();
+    let text = "=== kept\na > SUB x 1\na pub x | kept\na req nobody | x\na mute x | nobody\na sync\n";
+    let text = text.replace("=== kept\n", "=== kept\na connect\n");
+    let outcome = run(&scripts(&text)[0], &real, PATIENCE);
+    assert_eq!(outcome.fault, None);
+    assert_eq!(
+        outcome.transcript,
+        [
+            "a nobody: : NATS/1.0 503",
+            "    : Nats-Subject: nobody",
+            "    | ",
+            "a x: no answer",
+            "a < MSG x 1 4 | kept",
+            "a < MSG x 1 <inbox> 6 | nobody",
+        ]
+    );
+}

@@ -157,6 +157,16 @@ impl Run<'_> {
                 Ok(())
             }
             Act::Ask(ask) => self.ask(name, ask),
+            Act::BackUp {
+                backup,
+                stream,
+                fields,
+            } => self.back_up(name, backup, stream, fields),
+            Act::Restore {
+                backup,
+                stream,
+                fields,
+            } => self.restore(name, backup, stream, fields),
         }
     }
 

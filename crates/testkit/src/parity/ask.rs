@@ -104,10 +104,20 @@ impl Run<'_> {
     }
 
     /// Asks and waits for the first answer.
-    fn answer(&mut self, name: &str, subject: &str, ask: &Ask) -> Result<Message> {
+    pub(super) fn answer(&mut self, name: &str, subject: &str, ask: &Ask) -> Result<Message> {
         let sid = self.question(name, subject, ask)?;
+        self.first(name, &sid, subject)
+    }
+
+    /// Sends bytes as they are and waits for the first answer.
+    pub(super) fn answer_with(&mut self, name: &str, subject: &str, bytes: &[u8]) -> Result<Message> {
+        let sid = self.send_question(name, subject, None, bytes)?;
+        self.first(name, &sid, subject)
+    }
+
+    fn first(&mut self, name: &str, sid: &str, subject: &str) -> Result<Message> {
         self.peer(name)?.send(format!("UNSUB {sid} 1\r\n").as_bytes())?;
-        self.reply(name, &sid, Deadline::after(self.patience))?
+        self.reply(name, sid, Deadline::after(self.patience))?
             .with_context(|| format!("{name} heard nothing for {:?} about {subject}", self.patience))
     }
 
@@ -119,22 +129,34 @@ impl Run<'_> {
             None => None,
         };
         let subject = String::from_utf8(bytes_of(subject)?)?;
+        self.send_question(name, &subject, headers.as_deref(), &text)
+    }
+
+    fn send_question(
+        &mut self,
+        name: &str,
+        subject: &str,
+        headers: Option<&[u8]>,
+        text: &[u8],
+    ) -> Result<String> {
         let peer = self.peer(name)?;
         peer.asked += 1;
         let sid = format!("q{}", peer.asked);
         let inbox = format!("_IN.{name}.{}", peer.asked);
         let mut bytes = format!("SUB {inbox} {sid}\r\n").into_bytes();
-        bytes.extend(published(
-            &format!("{subject} {inbox}"),
-            headers.as_deref(),
-            &text,
-        ));
+        bytes.extend(published(&format!("{subject} {inbox}"), headers, text));
         peer.send(&bytes)?;
         Ok(sid)
     }
 
-    /// The next message of this subscription; other things are kept for later.
-    fn reply(&mut self, name: &str, sid: &str, deadline: Deadline) -> Result<Option<Message>> {
+    /// The next message of this subscription, kept or fresh; other things are kept for later.
+    pub(super) fn reply(&mut self, name: &str, sid: &str, deadline: Deadline) -> Result<Option<Message>> {
+        let is_it = |heard: &Heard| matches!(heard, Heard::Op(Op::Msg(message)) if message.control.get(2).is_some_and(|found| found == sid));
+        let stash = &mut self.peer(name)?.stash;
+        let kept = stash.iter().position(is_it).and_then(|at| stash.remove(at));
+        if let Some(Heard::Op(Op::Msg(message))) = kept {
+            return Ok(Some(message));
+        }
         loop {
             match self.fresh(name, deadline)? {
                 Heard::Op(Op::Msg(message)) if message.control.get(2).is_some_and(|found| found == sid) => {

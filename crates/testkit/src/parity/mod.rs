@@ -16,6 +16,7 @@ pub mod suite;
 
 mod act;
 mod ask;
+mod backup;
 mod escape;
 mod normal;
 mod peer;

@@ -19,6 +19,7 @@ use crate::process::Signal;
 use crate::server::ServerUnderTest;
 use crate::tls;
 
+use super::backup::Backup;
 use super::normal::{self, Normal};
 use super::peer::Peer;
 use super::script::Script;
@@ -51,6 +52,8 @@ pub(super) struct Run<'a> {
     pub(super) vars: Vars,
     /// What was recorded: entries of one or more lines.
     pub(super) entries: Vec<Vec<String>>,
+    /// Streams that were backed up.
+    pub(super) backups: BTreeMap<String, Backup>,
     /// Values that the script gave a name, shown by it in the whole record.
     pub(super) named: Vec<(String, String)>,
     /// How long a step waits for what it expects.
@@ -141,6 +144,7 @@ impl<'a> Run<'a> {
             normal,
             vars,
             entries: Vec::new(),
+            backups: BTreeMap::new(),
             named: Vec::new(),
             patience,
             script,

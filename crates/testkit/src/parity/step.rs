@@ -140,6 +140,18 @@ pub(super) enum Act {
     Name { variable: String, pattern: String },
     /// Send a message with a reply subject of its own, and look at the answers.
     Ask(Ask),
+    /// Back a stream up under a name; fields of the request.
+    BackUp {
+        backup: String,
+        stream: String,
+        fields: String,
+    },
+    /// Restore a backup as a stream; changes of the configuration.
+    Restore {
+        backup: String,
+        stream: String,
+        fields: String,
+    },
 }
 
 /// A question.
@@ -384,6 +396,24 @@ fn act(text: &str) -> Result<Act> {
                 Act::Name { variable, pattern }
             } else {
                 Act::Capture { variable, pattern }
+            }
+        }
+        "backup" | "restore" => {
+            let (target, fields) = rest.split_once('|').unwrap_or((rest, ""));
+            let (backup, stream) = cut(target);
+            let (backup, stream, fields) = (some(backup)?, some(stream.trim())?, behind_blank(fields));
+            if verb == "backup" {
+                Act::BackUp {
+                    backup,
+                    stream,
+                    fields,
+                }
+            } else {
+                Act::Restore {
+                    backup,
+                    stream,
+                    fields,
+                }
             }
         }
         "api" | "req" | "hreq" | "many" | "hmany" | "mute" | "hmute" | "await" | "fill" | "hfill" => {
