@@ -23,6 +23,7 @@
 //! A stop ends the fetching, lets handlers finish, and hands back what was received and not begun. Dropping the future of
 //! `process` aborts running handlers; their messages are handed back at once.
 
+mod ordered;
 mod pipeline;
 pub mod pool;
 mod pull;
@@ -30,6 +31,7 @@ mod vitals;
 
 use std::sync::Arc;
 
+pub use ordered::{OrderedConfig, OrderedSubscription};
 pub use pipeline::{OnUndecodable, RetryDelay};
 pub use pull::{FetchOptions, ProcessOptions, PullConsumer, Worker};
 pub use vitals::Vitals;
@@ -38,6 +40,7 @@ use crate::client::Inner;
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::handler::HandlerError;
+use crate::handler::{BoxHandler, Handler};
 use crate::names::{validate_durable_name, validate_stream_name};
 use crate::pull::Target;
 
@@ -52,6 +55,22 @@ impl Consumers {
         Self { inner }
     }
 
+    /// Calls `handler` with every message of a stream in order, in a task of the client.
+    ///
+    /// # Errors
+    /// When a name is not valid, or there is no such stream.
+    ///
+    /// # Cancel safety
+    /// Dropped early, nothing stays behind.
+    pub async fn ordered(
+        &self,
+        stream: &str,
+        config: OrderedConfig,
+        handler: impl Handler,
+    ) -> Result<OrderedSubscription> {
+        ordered::subscribe(&self.inner, stream, config, BoxHandler::new(handler)).await
+    }
+
     /// A pull consumer that exists.
     ///
     /// # Errors
@@ -62,6 +81,12 @@ impl Consumers {
     pub async fn pull(&self, stream: &str, durable: &str) -> Result<PullConsumer> {
         validate_stream_name(stream)?;
         validate_durable_name(durable)?;
+        if self.inner.is_closed() {
+            return Err(Error::new(
+                crate::ErrorKind::Closed,
+                format!("binding {stream}/{durable}"),
+            ));
+        }
         let info = self.inner.consumer_info(stream, durable).await?;
         let target = Target::new(stream, durable)
             .map_err(|error| {

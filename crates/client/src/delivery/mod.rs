@@ -225,6 +225,15 @@ impl Delivery {
         }
     }
 
+    /// A copy that can settle nothing.
+    pub(crate) fn detached(&self) -> Self {
+        let message = Message {
+            reply: None,
+            ..self.message.clone()
+        };
+        Self::new(message, Arc::clone(&self.settler))
+    }
+
     /// Gives the message away without settling it: the caller takes over, or leaves it to the ack wait.
     #[must_use]
     pub fn into_message(mut self) -> Message {

@@ -7,6 +7,7 @@ use crate::delivery::Delivery;
 use crate::ops::dlq::Dlq;
 use crate::ops::idempotency::Idempotency;
 use crate::ops::schema::SchemaCheck;
+use crate::ops::shadow::Shadow;
 
 /// A handler with a layer or without.
 #[derive(Debug, Clone)]
@@ -48,6 +49,7 @@ pub struct Stack {
     dlq: Option<Dlq>,
     idempotency: Option<Idempotency>,
     schema: Option<SchemaCheck>,
+    shadow: Option<Shadow>,
 }
 
 impl Stack {
@@ -74,6 +76,12 @@ impl Stack {
         self
     }
 
+    /// Runs a second handler on copies and compares.
+    pub fn shadow(mut self, layer: Shadow) -> Self {
+        self.shadow = Some(layer);
+        self
+    }
+
     /// The layers that are there, outermost first.
     #[must_use]
     pub fn order(&self) -> Vec<&'static str> {
@@ -81,6 +89,7 @@ impl Stack {
             (self.dlq.is_some(), "dlq"),
             (self.idempotency.is_some(), "idempotency"),
             (self.schema.is_some(), "schema"),
+            (self.shadow.is_some(), "shadow"),
             (true, "panic guard"),
         ];
         layers
@@ -92,6 +101,7 @@ impl Stack {
     /// The layers around a handler.
     pub fn around<H: Handler>(self, handler: H) -> impl Handler {
         let inner = PanicGuard.layer(handler);
+        let inner = self.shadow.layer(inner);
         let inner = self.schema.layer(inner);
         let inner = self.idempotency.layer(inner);
         self.dlq.layer(inner)

@@ -187,6 +187,16 @@ fn texts_become_header_values_whatever_is_in_them() {
 }
 
 #[test]
+fn the_trace_id_is_read() {
+    let message = Message::raw("").with_header(headers::TRACE_ID, "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(
+        headers::trace_id(message.headers()),
+        Some("0af7651916cd43dd8448eb211c80319c")
+    );
+    assert_eq!(headers::trace_id(&HeaderMap::new()), None);
+}
+
+#[test]
 fn an_expected_sequence_of_zero_is_not_the_same_as_none() {
     let zero = Message::raw("x").with_expected_last_seq(0);
     let headers = zero.wire(Compression::Off, Path::Publish).unwrap().1;
@@ -336,4 +346,38 @@ proptest! {
         let _ = codec::decode::<Order>(&data, MessageType::MessagePack);
         let _ = codec::decode_proto::<Text>(&data);
     }
+}
+
+/// The table of the kit's page names tests; none may be made up or have been renamed.
+#[test]
+fn the_tests_named_in_the_documentation_exist() {
+    use std::path::Path;
+
+    fn sources(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    sources(&home.join("src"), &mut text);
+    sources(&home.join("tests"), &mut text);
+    let page = std::fs::read_to_string(home.join("../../docs/client.md")).unwrap();
+    let named = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| {
+            let last = line.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim();
+            last.strip_prefix('`')?.strip_suffix('`')
+        });
+    let (missing, found): (Vec<&str>, Vec<&str>) =
+        named.partition(|name| !text.contains(&format!("fn {name}(")));
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(found.len() > 200, "{}", found.len());
 }

@@ -60,7 +60,7 @@ impl PublishError {
         }
     }
 
-    pub(super) fn not_stored(error: Error, message: Message) -> Self {
+    pub(crate) fn not_stored(error: Error, message: Message) -> Self {
         Self {
             message: Some(Box::new(message)),
             ..Self::unsent(error)

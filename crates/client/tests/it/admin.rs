@@ -206,11 +206,12 @@ async fn a_durable_is_set_back_and_keeps_its_settings(world: World) {
     world.publish("s.a", 5).await;
     let replay = client.replay();
     let options = || ReplayOptions::new();
-    let result = replay.reset_consumer("S", "c", options().from_seq(3).until_seq(4).limit(2)).await.unwrap();
+    let result = replay.reset_consumer("S", "c", options().from_seq(3).until_seq(4).limit(2).replay_policy(ReplayPolicy::Original)).await.unwrap();
     assert_eq!((result.durable.as_str(), result.start_seq, result.until_seq, result.limit), ("c", Some(3), Some(4), Some(2)));
     let config = world.info("S", "c").await.config;
     assert_eq!((config.max_ack_pending, config.filter_subject.as_str(), config.metadata["k"].as_str()), (42, "s.a", "v"));
     assert_eq!((config.metadata[META_UNTIL_SEQ].as_str(), config.metadata[META_LIMIT].as_str()), ("4", "2"));
+    assert_eq!(config.replay_policy, ReplayPolicy::Original);
     let mut puller = world.puller("S", "c").await;
     let batch = puller.fetch(&windjet_client::pull::Request::batch(1)).await.unwrap();
     assert_eq!(batch.deliveries[0].metadata().unwrap().stream_sequence, 3);

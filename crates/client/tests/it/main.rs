@@ -8,6 +8,7 @@ mod consume;
 mod delivery;
 mod harness;
 mod layers;
+mod ops;
 mod publish;
 mod pull;
 mod rpc;
