@@ -11,6 +11,7 @@
 //! | `${sig:k}`, `${sigstd:k}` | this connection's nonce signed, URL-safe or standard base64 |
 //! | `${jwt:t}` | a token |
 //! | `${now}`, `${now+N}`, `${now-N}` | Unix time in seconds, moved by N |
+//! | `${utc}`, `${utc+N}`, `${utc-N}` | time as in RFC 3339, moved by N milliseconds |
 //!
 //! and whatever `set` and `capture` have put there.
 
@@ -74,6 +75,16 @@ impl Vars {
             Some(("seed", key)) => self.key(key)?.seed().context("a seed"),
             Some(("sig", key)) => keys::signature(self.key(key)?, nonce()?, false),
             Some(("sigstd", key)) => keys::signature(self.key(key)?, nonce()?, true),
+            _ if name.starts_with("utc") => {
+                let shift = &name["utc".len()..];
+                let shift: i64 = if shift.is_empty() {
+                    0
+                } else {
+                    shift.parse().context("a number of milliseconds")?
+                };
+                let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+                Ok(utc(u64::try_from(i64::try_from(now)? + shift)?))
+            }
             _ => {
                 let shift = name
                     .strip_prefix("now")
@@ -96,9 +107,41 @@ impl Vars {
     }
 }
 
+/// A Unix time in milliseconds as RFC 3339 writes it.
+fn utc(millis: u64) -> String {
+    let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
+    // Years are counted from March, so that a leap day comes last; eras have 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + later;
+    let (hours, minutes) = (rest / 3_600_000, rest / 60_000 % 60);
+    let (seconds, millis) = (rest / 1_000 % 60, rest % 1_000);
+    format!("{year:04}-{month:02}-{date:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_written_as_in_rfc_3339() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_001, "2000-02-29T00:00:00.001Z"),
+            (1_796_169_599_999, "2026-12-01T23:59:59.999Z"),
+        ] {
+            assert_eq!(utc(millis), text);
+        }
+    }
 
     #[test]
     fn values_take_the_places_of_variables() {
