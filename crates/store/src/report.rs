@@ -43,6 +43,16 @@ pub enum Why {
     UnknownStream,
 }
 
+impl Why {
+    /// Whether something durable was not read back.
+    pub(crate) fn costs(self) -> bool {
+        !matches!(
+            self,
+            Self::TornTail | Self::FooterRebuilt | Self::ManifestRepaired
+        )
+    }
+}
+
 /// The outcome of an opening.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,8 +72,6 @@ pub struct RecoveryReport {
 impl RecoveryReport {
     /// Whether everything that was durable was read back.
     pub fn is_intact(&self) -> bool {
-        self.findings
-            .iter()
-            .all(|f| matches!(f.why, Why::TornTail | Why::FooterRebuilt | Why::ManifestRepaired))
+        self.findings.iter().all(|f| !f.why.costs())
     }
 }

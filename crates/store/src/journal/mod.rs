@@ -202,6 +202,11 @@ impl Journal {
         }
     }
 
+    /// Files that wait for the materialiser.
+    pub(crate) fn lag(&self) -> usize {
+        self.used.len().saturating_sub(1)
+    }
+
     /// Whether no file has a frame that is not settled.
     pub(crate) fn is_drained(&self) -> bool {
         self.used.iter().all(|f| f.at == 0)

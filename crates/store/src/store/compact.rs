@@ -305,9 +305,7 @@ impl Keeper {
         // one lock, so that no live message is without a place.
         replace(core, &old, finished.as_ref());
         if let Some(f) = finished {
-            core.counters
-                .segment_bytes
-                .fetch_add(f.segment.len, std::sync::atomic::Ordering::Relaxed);
+            core.count_segment(f.segment.len);
             self.segments.insert(f.segment.id, f.segment);
         }
         Ok(true)

@@ -12,6 +12,7 @@ mod compact;
 mod ids;
 mod keeper;
 mod memory;
+pub(crate) mod meters;
 mod pump;
 mod recover;
 mod replay;
@@ -69,6 +70,7 @@ pub(crate) struct Core {
     pub(crate) tail: AtomicU64,
     pub(crate) journal_used: AtomicU64,
     pub(crate) counters: Counters,
+    pub(crate) meters: meters::Meters,
     failed: AtomicBool,
     pub(crate) disk_full: AtomicBool,
     /// Whether some stream has bytes to overwrite that the keeper has not seen.
@@ -141,7 +143,9 @@ impl Store {
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
+        let begun = clock.monotonic();
         let (core, report) = recover::open(options, disk, clock)?;
+        meters::Meters::opened(core.clock.monotonic().saturating_sub(begun), &report);
         Ok((
             Self {
                 core: Arc::new(core),
@@ -306,8 +310,36 @@ impl Core {
         usize::try_from(self.options.journal_max / 4).unwrap_or(usize::MAX)
     }
 
+    /// So many bytes of tails are let go.
+    pub(crate) fn tail_shrank(&self, bytes: u64) {
+        let tail = self
+            .tail
+            .fetch_sub(bytes, Ordering::Relaxed)
+            .saturating_sub(bytes);
+        self.meters.tail.set(tail as f64);
+    }
+
+    pub(crate) fn count_segment(&self, len: u64) {
+        self.counters.segment_bytes.fetch_add(len, Ordering::Relaxed);
+        self.meters.segments.increment(len);
+    }
+
     /// Whether an operation may be staged.
     pub(crate) fn admit(
+        &self,
+        stream: &Arc<StreamShared>,
+        frees: bool,
+        open: usize,
+        len: usize,
+    ) -> Result<(), StageError> {
+        let admitted = self.has_room(stream, frees, open, len);
+        if let Err(why) = admitted {
+            self.meters.refused(why);
+        }
+        admitted
+    }
+
+    fn has_room(
         &self,
         stream: &Arc<StreamShared>,
         frees: bool,
@@ -387,7 +419,8 @@ impl Core {
     pub(crate) fn apply(&self, stream: &Arc<StreamShared>) -> AppliedChunks {
         let applied = stream.apply_done(self.options.dedup_max, self.clock.wall_ns());
         if stream.storage == Storage::File {
-            self.tail.fetch_add(applied.bytes, Ordering::Relaxed);
+            let tail = self.tail.fetch_add(applied.bytes, Ordering::Relaxed) + applied.bytes;
+            self.meters.tail.set(tail as f64);
             if applied.erases {
                 self.erasing.store(true, Ordering::Release);
                 if let Some(thread) = &*self.keeper_thread.lock() {
@@ -412,6 +445,7 @@ impl Core {
         }
         let incarnation = registry.next_incarnation;
         registry.next_incarnation += 1;
+        let records = meters::Meters::of_stream(&options.name);
         let shared = Arc::new(StreamShared {
             incarnation,
             name: options.name.clone(),
@@ -419,6 +453,7 @@ impl Core {
             index: RwLock::new(StreamIndex::new(incarnation, options)),
             queue: Mutex::new(Queue::default()),
             staged: AtomicU64::new(0),
+            records,
         });
         registry.by_name.insert(shared.name.clone(), shared.clone());
         registry.all.insert(incarnation, shared.clone());

@@ -45,6 +45,8 @@ pub(crate) struct Pump {
     /// When the oldest write of an interval stream must be synced.
     pub(crate) sync_due: Option<Duration>,
     unsynced: bool,
+    /// Bytes written since the last sync.
+    batch: u64,
 }
 
 #[derive(Debug)]
@@ -169,6 +171,7 @@ impl Pump {
             in_flight: Vec::new(),
             sync_due: None,
             unsynced: false,
+            batch: 0,
         }
     }
 
@@ -251,6 +254,7 @@ impl Pump {
         }
         let written = self.journal.write(frame, count)?;
         core.counters.journal_bytes.fetch_add(written, Ordering::Relaxed);
+        self.batch += written;
         self.unsynced = true;
         core.journal_used
             .store(self.journal.size() - self.journal.room(), Ordering::Relaxed);
@@ -293,6 +297,13 @@ impl Pump {
         let begun = core.clock.monotonic();
         self.journal.sync()?;
         let took = core.clock.monotonic().saturating_sub(begun);
+        core.meters.sync.record(took.as_secs_f64());
+        core.meters.batch.record(std::mem::take(&mut self.batch) as f64);
+        core.meters.staged.set(core.staged.load(Ordering::Relaxed) as f64);
+        core.meters
+            .journal_used
+            .set((self.journal.size() - self.journal.room()) as f64);
+        core.meters.lag.set(self.journal.lag() as f64);
         core.counters.syncs.fetch_add(1, Ordering::Relaxed);
         core.counters.sync_max_ns.fetch_max(
             u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),

@@ -499,6 +499,7 @@ pub(crate) fn open(
             index: RwLock::new(index),
             queue: Mutex::new(Queue::default()),
             staged: AtomicU64::new(0),
+            records: super::meters::Meters::of_stream(&name),
         });
         if living {
             registry.by_name.insert(name, shared.clone());
@@ -516,6 +517,7 @@ pub(crate) fn open(
         tail: AtomicU64::new(loaded.tail),
         journal_used: AtomicU64::new(used),
         counters: super::Counters::default(),
+        meters: super::meters::Meters::new(),
         failed: AtomicBool::new(false),
         disk_full: AtomicBool::new(false),
         erasing: AtomicBool::new(erasing),

@@ -13,7 +13,6 @@ use crate::options::Storage;
 use crate::record::Record;
 
 /// One stream of an open store.
-#[derive(Debug)]
 pub(crate) struct StreamShared {
     pub(crate) incarnation: u64,
     pub(crate) name: String,
@@ -22,6 +21,17 @@ pub(crate) struct StreamShared {
     pub(crate) queue: Mutex<Queue>,
     /// Bytes submitted and not through the journal.
     pub(crate) staged: AtomicU64,
+    /// Counts sequences committed.
+    pub(crate) records: metrics::Counter,
+}
+
+impl std::fmt::Debug for StreamShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamShared")
+            .field("name", &self.name)
+            .field("incarnation", &self.incarnation)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Chunks on their way from the owner through the journal and back.
@@ -91,6 +101,7 @@ impl StreamShared {
         let mut index = self.index.write();
         let (mut bytes, mut erases) = (0, false);
         let mut tokens = Vec::new();
+        let before = index.last_seq;
         for d in done {
             let (mut at, erasing) = (0, index.erasing.len());
             while let Some(r) = d.chunk.bytes.get(at..).and_then(Record::parse) {
@@ -114,6 +125,7 @@ impl StreamShared {
             }
             tokens.extend(d.tokens);
         }
+        self.records.increment(index.last_seq - before);
         let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
         index.ids.expire(now_ns.saturating_sub(window));
         let out = AppliedChunks {

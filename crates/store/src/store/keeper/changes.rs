@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Core;
 use crate::index::{SPAN, Settled, StreamIndex};
@@ -117,7 +116,7 @@ impl Gathered {
                 index.parts.clear();
                 let left: u64 = index.tail.iter().map(|c| c.bytes.len() as u64).sum();
                 index.tail = crate::index::Tail::default();
-                core.tail.fetch_sub(left, Ordering::Relaxed);
+                core.tail_shrank(left);
                 if !index.erasing.is_empty() {
                     drop(index);
                     erasing.push(stream);

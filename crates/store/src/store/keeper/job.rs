@@ -192,9 +192,7 @@ impl Keeper {
             return Err(e);
         }
         for f in job.finished.drain(..) {
-            core.counters
-                .segment_bytes
-                .fetch_add(f.segment.len, Ordering::Relaxed);
+            core.count_segment(f.segment.len);
             self.segments.insert(f.segment.id, f.segment.clone());
             attach(core, &f);
         }
@@ -204,7 +202,7 @@ impl Keeper {
             index.dirty.ids_from_seq = settled.seq;
             index.tail.drop_through(job.frame);
             drop(index);
-            core.tail.fetch_sub(bytes, Ordering::Relaxed);
+            core.tail_shrank(bytes);
         }
         let gone = dirty.forget_gone(core);
         self.erase.adopt(gone);
