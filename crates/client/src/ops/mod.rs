@@ -3,6 +3,7 @@
 pub mod adaptive;
 pub mod circuit;
 pub mod dlq;
+pub mod fingerprint;
 pub mod idempotency;
 pub mod liveness;
 pub mod recorder;

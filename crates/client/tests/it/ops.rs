@@ -8,6 +8,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::Config as StreamConfig;
 use windjet_client::consumer::{OrderedConfig, RetryDelay};
 use windjet_client::handler::Stack;
+use windjet_client::ops::fingerprint::{self, Config as FingerprintConfig};
 use windjet_client::ops::liveness::{self, Config as LivenessConfig};
 use windjet_client::ops::recorder::FlightRecorder;
 use windjet_client::ops::schedule::ScheduleConfig;
@@ -204,6 +205,50 @@ async fn a_slow_consumer_is_told_with_its_reasons(world: World) {
     until("the end of the episode", || async { (!watch.is_raised()).then_some(()) }).await;
     assert!(watch.was_raised());
     worker.stop().await.unwrap();
+}
+
+async fn a_fingerprint_is_learnt_and_written_for_consoles(world: World) {
+    world.stream("S").await;
+    world.durable("S", "c").await;
+    let client = world.kit().await;
+    client.kv().create_or_update(async_nats::jetstream::kv::Config { bucket: fingerprint::DEFAULT_BUCKET.into(), ..Default::default() }).await.unwrap();
+    let consumer = client.consumer().pull("S", "c").await.unwrap();
+    let slow = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let now_slow = Arc::clone(&slow);
+    let handler = move |_: Arc<Delivery>| {
+        let time = if now_slow.load(Ordering::Acquire) { 300 } else { 2 };
+        async move { crate::harness::pass(Duration::from_millis(time)).await; Ok::<_, HandlerError>(()) }
+    };
+    let _worker = consumer.start(handler, ProcessOptions::default().concurrency(64));
+    let config = FingerprintConfig {
+        poll_interval: Duration::from_millis(50),
+        window: Duration::from_millis(500),
+        warmup: Duration::from_millis(700),
+        min_samples: 10,
+        rate_tolerance: 0.9,
+        sustain_for: Duration::from_millis(100),
+        ..Default::default()
+    };
+    let bucket = (client.kv_keys(), fingerprint::DEFAULT_BUCKET.to_owned());
+    let watch = fingerprint::watch(&consumer, Some(bucket), config, |_| {});
+    let stored = async || {
+        let entry = client.kv_keys().get(fingerprint::DEFAULT_BUCKET, "S/c").await.ok()?;
+        serde_json::from_slice::<fingerprint::Record>(&entry.value).ok()
+    };
+    let normal = until("the first record", || async {
+        world.publish("s.a", 1).await;
+        stored().await
+    }).await;
+    assert!(!normal.anomaly && normal.normal.msg_per_min > 0.0 && normal.normal.processing_ms >= 1.0);
+    slow.store(true, Ordering::Release);
+    let mut events = watch.events();
+    until("the anomaly", || async {
+        world.publish("s.a", 1).await;
+        watch.is_raised().then_some(())
+    }).await;
+    let event = events.recv().await.unwrap();
+    assert!(event.current.processing > event.normal.processing * 3 && event.stream == "S");
+    until("its record", || async { stored().await.filter(|record| record.anomaly && record.sustained_for_ms >= 100) }).await;
 }
 
 async fn supervised_processing_outlives_its_consumer(world: World) {
