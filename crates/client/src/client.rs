@@ -3,7 +3,8 @@
 //! [`Client::connect`] checks the settings, connects, and starts the few tasks that every client has: one that hands out
 //! answers, one that calls the application's hook if there is one, one for health checks if they are on. All are counted;
 //! [`Client::close`] ends them and says what was flushed and what was not. Dropping the last clone ends them too, without
-//! waiting for anything.
+//! waiting for anything. Consumers and responders that were started hold the client: they go on until they are stopped or
+//! the client is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

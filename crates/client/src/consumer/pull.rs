@@ -334,7 +334,7 @@ fn failed(target: &Target, error: PullError) -> Error {
     Error::new(ErrorKind::Pull, format!("pulling from {target}")).because(error)
 }
 
-/// A handler at work in a task of the client.
+/// A handler at work in a task of the client. Dropped, it works on until the client is closed.
 #[derive(Debug)]
 pub struct Worker {
     consumer: PullConsumer,

@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use windjet_client::connector::Event;
-use windjet_client::{Client, Config, ErrorKind};
+use windjet_client::consumer::OrderedConfig;
+use windjet_client::ops::liveness;
+use windjet_client::rpc::{Call, RespondOptions};
+use windjet_client::{Client, Config, Delivery, ErrorKind, HandlerError, ProcessOptions};
 use windjet_testkit::ServerUnderTest;
 use windjet_testkit::tls::certificates;
 
-use crate::harness::{soon, until};
+use crate::harness::{PATIENCE, soon, until};
 use crate::jetstream_tests;
 
 jetstream_tests! {
@@ -96,6 +99,44 @@ async fn a_client_can_stand_on_a_connection_made_elsewhere(world: World) {
     let client = Client::from_connection(world.client.clone(), Config::default()).await.unwrap();
     client.connector().wait_connected().await.unwrap();
     assert_eq!(client.publisher().publish_bytes("s.a", "x").await.unwrap().sequence, 1);
+}
+
+/// No task without an owner: whatever ran on a client ends with it, closed or only dropped.
+async fn nothing_of_a_client_outlives_it(world: World) {
+    world.stream("S").await;
+    world.durable("S", "c").await;
+    world.publish("s.a", 20).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    for close in [true, false] {
+        let mut config = world.config();
+        config.connection.health_check_interval = Duration::from_millis(10);
+        config.connection.on_event = Some(Arc::new(|_: &Event| {}));
+        let client = world.kit_with(config).await;
+        let done = |_: Arc<Delivery>| async { Ok::<_, HandlerError>(()) };
+        let consumer = client.consumer().pull("S", "c").await.unwrap();
+        let worker = consumer.start(done, ProcessOptions::default().concurrency(4));
+        let ordered = client.consumer().ordered("S", OrderedConfig::default(), done).await.unwrap();
+        let subscription = client
+            .responder()
+            .subscribe("echo", RespondOptions::default(), |call: Arc<Call>| async move { call.respond_bytes("x").await })
+            .await
+            .unwrap();
+        client.requester().request_bytes("echo", "x").await.unwrap();
+        let watch = liveness::watch(&consumer, liveness::Config::default(), |_| {});
+        drop(client.publisher().publish_async_bytes("s.a", "x").await.unwrap());
+        until("the messages", || async { (ordered.vitals().handled() >= 20).then_some(()) }).await;
+        if close {
+            let report = client.close().await;
+            assert!(report.is_clean(), "{report:?}");
+        } else {
+            consumer.close().await;
+            ordered.stop();
+            assert!(subscription.drain(PATIENCE).await);
+        }
+        drop((client, consumer, worker, ordered, watch));
+        until("all tasks to end", || async { (alive() <= before).then_some(()) }).await;
+    }
 }
 
 async fn without_reconnect_a_lost_connection_is_not_made_again(world: World) {
