@@ -35,7 +35,7 @@ pub(crate) struct Loaded {
     found: Option<Found>,
     names: Vec<String>,
     journal: Vec<JournalImage>,
-    indexes: BTreeMap<u64, StreamIndex>,
+    pub(crate) indexes: BTreeMap<u64, StreamIndex>,
     segments: BTreeMap<u64, Arc<Segment>>,
     tail: u64,
     end: End,

@@ -1,10 +1,12 @@
 //! Reading a store without changing it, and telling what recovery would set aside.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::recover;
 use crate::disk::Disk;
 use crate::error::OpenError;
+use crate::index::StreamIndex;
 use crate::journal::journal_slot;
 use crate::manifest::manifest_pair;
 use crate::options::StoreOptions;
@@ -28,17 +30,23 @@ pub fn verify(disk: &dyn Disk, now_ns: i64) -> Result<RecoveryReport, OpenError>
     let mut loaded = recover::load(&StoreOptions::default(), disk, now_ns)?;
     for name in names {
         if let Some(id) = name.strip_prefix("seg-").and_then(|n| n.parse().ok()) {
-            segment(disk, id, &mut loaded.report)?;
+            segment(disk, id, &loaded.indexes, &mut loaded.report)?;
         }
     }
     Ok(loaded.report)
 }
 
-fn segment(disk: &dyn Disk, id: u64, report: &mut RecoveryReport) -> io::Result<()> {
+fn segment(
+    disk: &dyn Disk,
+    id: u64,
+    streams: &BTreeMap<u64, StreamIndex>,
+    report: &mut RecoveryReport,
+) -> io::Result<()> {
     let name = segment_name(id);
     let file = disk.open(&name)?;
     let (parts, _) = read_footer(id, &*file)?;
     for part in parts {
+        let stream = streams.get(&part.incarnation).map(|s| s.options.name.clone());
         let mut seqs = part.seqs.iter().copied().peekable();
         for (i, block) in part.blocks.iter().enumerate() {
             let end = part.blocks.get(i + 1).map_or(u64::MAX, |b| b.first_seq);
@@ -62,10 +70,9 @@ fn segment(disk: &dyn Disk, id: u64, report: &mut RecoveryReport) -> io::Result<
             });
             while let Some(seq) = seqs.next_if(|s| *s < end) {
                 if present.binary_search(&seq).is_err() {
-                    let (stream, seqs) = (None, Some(SeqRange::one(seq)));
                     report.findings.push(Finding {
-                        stream,
-                        seqs,
+                        stream: stream.clone(),
+                        seqs: Some(SeqRange::one(seq)),
                         file: name.clone(),
                         why: Why::DamagedRecord,
                     });
