@@ -7,7 +7,7 @@
 //! * **Types**: [`Topic`] addresses events, [`TenantId`] says whose they are, [`Message`] is one in the service's hands.
 //! * **Contract**: [`Broker`] and the traits it is made of; [`Error`] with [`ErrorKind`]s that can be asked for through
 //!   all wrapping; [`coord`] for leases.
-//! * **Brokers**: `MemoryBroker` (feature `memory`) for tests.
+//! * **Brokers**: `MemoryBroker` (feature `memory`) for tests; `nats::ExternalNats` (feature `external`) on a NATS cluster.
 //! * **Suite**: `mqtest` (feature `test-util`), the behaviour stated once. Every broker passes it; yours can too.
 //!
 //! Delivery is at least once. A *delivery unit* is what keeps order: a tenant's queue in the process, a shard of a
@@ -32,6 +32,8 @@ mod topic;
 pub mod memory;
 #[cfg(feature = "test-util")]
 pub mod mqtest;
+#[cfg(feature = "external")]
+pub mod nats;
 
 pub use broker::{
     Broker, DeadLetterCounts, DeadLetterStats, DeadLetterer, IngestUnits, Publisher, PurgeOutcome, Purger,

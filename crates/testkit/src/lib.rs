@@ -1,7 +1,7 @@
 //! Test support for the whole workspace; never published.
 //!
 //! What is here: the real nats-server and ours as child processes ([`server`], [`process`]), where the two programs
-//! lie ([`binaries`]), waiting with an end ([`deadline`]), raw clients for tests ([`link`], [`wire`], [`websocket`],
+//! lie ([`binaries`]), NATS as an operator deploys it ([`natstest`]), waiting with an end ([`deadline`]), raw clients for tests ([`link`], [`wire`], [`websocket`],
 //! [`http`], [`tls`], [`keys`], [`json`]), and the comparison of both servers by scripts ([`parity`]).
 //!
 //! Everything is blocking and built on the standard library: tests of any crate can use it without a runtime.
@@ -13,6 +13,7 @@ pub mod http;
 pub mod json;
 pub mod keys;
 pub mod link;
+pub mod natstest;
 pub mod parity;
 pub mod process;
 pub mod server;

@@ -267,6 +267,35 @@ impl Puller {
         }
     }
 
+    /// The next message of the requests that are under way, without asking for more; `None` once nothing is under way.
+    ///
+    /// With it a flow of [`Puller::next`] ends in order: every message that the server has sent, or still sends for a
+    /// request, is handed out, and none is handed back.
+    ///
+    /// # Errors
+    /// When a request broke; call again for what is left of the others.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn rest(&mut self) -> Result<Option<Delivery>, PullError> {
+        self.current = None;
+        loop {
+            self.absorb();
+            if let Some(delivery) = self.buffer.pop_front() {
+                return Ok(Some(delivery));
+            }
+            if let Some(trouble) = self.trouble.take().or_else(|| self.look(Instant::now())) {
+                return Err(trouble);
+            }
+            if self.ledger.owed() == 0 {
+                return Ok(None);
+            }
+            if !self.receive(None).await {
+                return Err(self.error(PullErrorKind::Closed));
+            }
+        }
+    }
+
     /// Stops pulling and hands back what was not handed out, so that other workers have it at once.
     ///
     /// The server is told that nobody listens any more, and what it had sent until then is received and handed back.

@@ -1,3 +1,6 @@
 //! Tests of the message-queue boundary by its public behaviour.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod external;
 mod memory;
