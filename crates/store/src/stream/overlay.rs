@@ -121,6 +121,14 @@ impl Overlay {
         self.live().find(|a| a.subject == subject).map(|a| a.seq)
     }
 
+    /// The first staged message of a subject at or after `from` that no staged operation removes.
+    pub(crate) fn subject_next(&self, subject: u128, from: u64) -> Option<u64> {
+        self.subjects.get(&subject).filter(|s| s.added > 0)?;
+        self.live()
+            .find(|a| a.seq >= from && a.subject == subject)
+            .map(|a| a.seq)
+    }
+
     fn live(&self) -> impl DoubleEndedIterator<Item = &Staged> {
         self.added.iter().filter(|a| !self.is_removed(a.seq))
     }

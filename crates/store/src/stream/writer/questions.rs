@@ -100,6 +100,35 @@ impl StreamWriter {
         committed.or_else(|| self.overlay.subject_first(self.core.hash(subject)))
     }
 
+    /// The first live sequence of a subject at or after `from`.
+    pub fn subject_next(&self, subject: &[u8], from: u64) -> Option<u64> {
+        let committed = {
+            let index = self.shared.index.read();
+            index.subjects.find(subject).and_then(|id| {
+                let set = crate::index::Matching::One(id);
+                let mut at = index.next_match(&set, from)?;
+                while self.overlay.is_removed(at) {
+                    at = index.next_match(&set, at + 1)?;
+                }
+                Some(at)
+            })
+        };
+        committed.or_else(|| self.overlay.subject_next(self.core.hash(subject), from))
+    }
+
+    /// A number that stands for a subject while the store is open, other numbers for all others.
+    pub fn subject_key(&self, subject: &[u8]) -> u128 {
+        self.core.hash(subject)
+    }
+
+    /// [`StreamWriter::subject_key`] of a live message.
+    pub fn subject_key_of(&self, seq: u64) -> Option<u128> {
+        if self.overlay.is_removed(seq) {
+            return None;
+        }
+        self.staged_item(seq).map(|(subject, _)| subject)
+    }
+
     /// Whether there is a consumer of this name.
     pub fn has_consumer(&self, name: &str) -> bool {
         match self.consumers.get(name) {
@@ -136,5 +165,14 @@ impl StreamWriter {
     /// The refusal.
     pub fn check_room(&self, len: usize) -> Result<(), StageError> {
         self.admit(false, len)
+    }
+
+    /// Whether an operation that frees space (a removal, a consumer's change) would be refused now, and why: for a caller
+    /// that cannot give back what it is about to stage.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_space(&self) -> Result<(), StageError> {
+        self.admit(true, 0)
     }
 }
