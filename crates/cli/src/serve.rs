@@ -157,9 +157,6 @@ impl Serve {
 
     async fn serve(&self, options: Options) -> Result<()> {
         let mut signals = Signals::new().context("cannot watch for signals")?;
-        if options.jetstream.is_some() {
-            tracing::warn!("JetStream is switched on and not part of this version");
-        }
         let server = Server::builder()
             .options(options)
             .start()

@@ -1,16 +1,22 @@
 //! Accounts: separate subject spaces with their own limits and counters.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use windjet_protocol::transform::{Mapped, MappingTable};
 
 use crate::imports::Responses;
+use crate::jetstream::stream::call::Call;
+use crate::jetstream::stream::inbox::Inbox;
 use crate::options::AccountLimits;
 use crate::router::{Matches, Subscription, Trie};
 use crate::server::Shared;
+
+/// Inboxes of streams by the subject that they watch.
+type Watchers = HashMap<Box<[u8]>, Vec<Weak<Inbox>>>;
 
 /// One account. Lives as long as the server knows it.
 #[derive(Debug)]
@@ -25,6 +31,9 @@ pub(crate) struct Account {
     mappings: ArcSwapOption<MappingTable>,
     /// Whether there are mappings: asked for every message, which a plain load bears better than the table's own.
     mapped: AtomicBool,
+    /// Streams that must hear when somebody begins or ceases to listen to a subject.
+    watchers: RwLock<Watchers>,
+    watched: AtomicBool,
     /// Where traces go that only the header `traceparent` asks for, and how many of a hundred.
     msg_trace: ArcSwapOption<(String, u8)>,
     responses: OnceLock<Arc<Responses>>,
@@ -74,6 +83,8 @@ impl Account {
             limits: ArcSwap::default(),
             mappings: ArcSwapOption::empty(),
             mapped: AtomicBool::new(false),
+            watchers: RwLock::default(),
+            watched: AtomicBool::new(false),
             msg_trace: ArcSwapOption::empty(),
             responses: OnceLock::new(),
             connections: AtomicU64::new(0),
@@ -116,17 +127,65 @@ impl Account {
 
     /// Adds a subscription. A message published after this returns sees it.
     pub(crate) fn subscribe(&self, subscription: Arc<Subscription>) {
-        let mut trie = self.trie.write();
-        trie.insert(subscription);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        let subject = subscription.subject.clone();
+        {
+            let mut trie = self.trie.write();
+            trie.insert(subscription);
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        self.tell_watchers(&subject);
+    }
+
+    /// Tells `inbox` from now on when a subscription on exactly `subject` comes or goes.
+    pub(crate) fn watch(&self, subject: &[u8], inbox: &Arc<Inbox>) {
+        let mut watchers = self.watchers.write();
+        let known = watchers.entry(subject.into()).or_default();
+        known.retain(|other| other.strong_count() > 0);
+        if !known
+            .iter()
+            .any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(inbox)))
+        {
+            known.push(Arc::downgrade(inbox));
+        }
+        self.watched.store(true, Ordering::Release);
+    }
+
+    /// Ends what [`Account::watch`] began.
+    pub(crate) fn unwatch(&self, subject: &[u8], inbox: &Arc<Inbox>) {
+        let mut watchers = self.watchers.write();
+        if let Some(known) = watchers.get_mut(subject) {
+            known.retain(|other| {
+                other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(inbox))
+            });
+            if known.is_empty() {
+                watchers.remove(subject);
+            }
+        }
+    }
+
+    fn tell_watchers(&self, subject: &[u8]) {
+        if !self.watched.load(Ordering::Acquire) {
+            return;
+        }
+        let watchers: Vec<Weak<Inbox>> = self.watchers.read().get(subject).cloned().unwrap_or_default();
+        for inbox in watchers.iter().filter_map(Weak::upgrade) {
+            // A stream that is gone has nobody to tell.
+            drop(inbox.call(Call::Interest));
+        }
     }
 
     /// Removes a subscription; false when it was not there.
     pub(crate) fn unsubscribe(&self, subscription: &Arc<Subscription>) -> bool {
-        let mut trie = self.trie.write();
-        let removed = trie.remove(subscription);
+        let removed = {
+            let mut trie = self.trie.write();
+            let removed = trie.remove(subscription);
+            if removed {
+                self.generation.fetch_add(1, Ordering::AcqRel);
+            }
+            removed
+        };
         if removed {
-            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.tell_watchers(&subscription.subject);
         }
         removed
     }

@@ -26,6 +26,7 @@ pub mod client;
 pub mod config;
 mod connection;
 mod imports;
+pub mod jetstream;
 mod monitor;
 pub mod options;
 mod router;

@@ -177,7 +177,7 @@ async fn serve(flags: &Flags, options: Options, notices: &[Problem], log: &Log) 
         });
     }
     startup::greet(builder.id(), &options);
-    startup::warn(flags, &options, notices);
+    startup::warn(flags, notices);
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {

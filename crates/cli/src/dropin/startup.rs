@@ -42,7 +42,7 @@ pub(super) fn greet(id: &str, options: &Options) {
 }
 
 /// Lines about what was asked for and has no effect.
-pub(super) fn warn(flags: &Flags, options: &Options, notices: &[Problem]) {
+pub(super) fn warn(flags: &Flags, notices: &[Problem]) {
     for notice in notices {
         tracing::warn!("{notice}");
     }
@@ -63,9 +63,6 @@ pub(super) fn warn(flags: &Flags, options: &Options, notices: &[Problem]) {
     }
     if flags.syslog == Some(true) || flags.remote_syslog.is_some() {
         tracing::warn!("there is no logging to syslog: the log stays where it is");
-    }
-    if options.jetstream.is_some() {
-        tracing::warn!("JetStream is switched on and not part of this version");
     }
 }
 

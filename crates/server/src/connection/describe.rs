@@ -1,10 +1,14 @@
 //! A client as events and services are told of it.
 
+use std::time::{Duration, SystemTime};
+
 use serde::Serialize;
+use windjet_protocol::jetstream::{Nanos, Timestamp, advisory};
 
 use super::Connection;
 use crate::monitor::rfc3339;
 use crate::options::ConnectionType;
+use crate::server::Shared;
 
 /// The client object of system events and of shared service imports: section 4.6 of the core protocol.
 #[derive(Debug, Clone, Serialize)]
@@ -100,6 +104,30 @@ impl Connection {
                 ConnectionType::WebSocket => "websocket",
                 _ => "nats",
             },
+        }
+    }
+
+    /// What advisories of JetStream tell of the client.
+    pub(crate) fn advisory_info(&self, server: &Shared) -> advisory::ClientInfo {
+        let info = self.client_info();
+        let started = self
+            .started
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let nanos = |d: Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
+        advisory::ClientInfo {
+            start: Timestamp::from_unix_nanos(nanos(started)),
+            host: info.host,
+            id: info.id,
+            acc: info.acc,
+            user: info.user,
+            name: info.name,
+            lang: info.lang,
+            ver: info.ver,
+            rtt: Nanos(self.rtt().map_or(0, nanos)),
+            server: server.name.clone(),
+            kind: info.kind.to_owned(),
+            client_type: info.client_type.to_owned(),
         }
     }
 }

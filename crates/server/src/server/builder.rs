@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
+use crate::jetstream::{self, JetStreamError};
 use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
 use crate::system::{self, ReloadSource, System};
 use crate::tls::TlsError;
@@ -75,6 +76,9 @@ pub enum StartError {
     /// A `tls` block cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// JetStream could not be started.
+    #[error(transparent)]
+    JetStream(#[from] JetStreamError),
     /// There is no tokio runtime to run on.
     #[error("a server must be started inside a tokio runtime")]
     NoRuntime,
@@ -138,6 +142,13 @@ impl Builder {
     /// (a connection) or loses the message (an in-process subscription). Default: no bound but each receiver's own.
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.options.memory_budget = Some(bytes);
+        self
+    }
+
+    /// JetStream, with its data in a folder `jetstream` below this one.
+    pub fn jetstream(mut self, folder: impl Into<std::path::PathBuf>) -> Self {
+        let options = self.options.jetstream.get_or_insert_default();
+        options.store_dir = Some(folder.into());
         self
     }
 
@@ -212,6 +223,7 @@ impl Builder {
         let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());
         system::start(&shared);
+        jetstream::start(&shared);
         listener::open_all(&shared).await?;
         Ok(server)
     }

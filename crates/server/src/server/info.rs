@@ -90,6 +90,11 @@ impl Shared {
             client_id: peer.id,
             client_ip: peer.ip.clone(),
             api_lvl: API_LEVEL,
+            jetstream: self.jetstream().is_some(),
+            domain: self
+                .jetstream()
+                .and_then(|js| js.options().domain.clone())
+                .unwrap_or_default(),
             ..ServerInfo::default()
         }
     }

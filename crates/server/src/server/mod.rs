@@ -44,8 +44,9 @@ pub(crate) use stats::Stats;
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile, Refused};
+use crate::jetstream::{self, JetStream};
 use crate::monitor;
-use crate::options::{ConnectionType, Options, TlsOptions};
+use crate::options::{AccountJetStreamLimits, ConnectionType, Options, TlsOptions};
 use crate::system::{System, events};
 use crate::tls;
 
@@ -88,6 +89,7 @@ pub(crate) struct Shared {
     /// What monitoring remembers.
     pub(crate) monitor: monitor::State,
     next_name: AtomicU64,
+    jetstream: Option<Arc<JetStream>>,
 }
 
 /// Where the listeners ended up.
@@ -128,6 +130,7 @@ impl Shared {
         let websocket_tls = tls::of_websocket(&options)?;
         let monitoring_tls = tls::of_monitoring(&options)?;
         let accounts = Accounts::new(&options, &authenticator)?;
+        let jetstream = jetstream::open(&options)?.map(Arc::new);
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
             id,
@@ -153,7 +156,20 @@ impl Shared {
             system,
             monitor: monitor::State::default(),
             next_name: AtomicU64::new(0),
+            jetstream,
         })
+    }
+
+    /// JetStream, if the server has it.
+    pub(crate) fn jetstream(&self) -> Option<&Arc<JetStream>> {
+        self.jetstream.as_ref()
+    }
+
+    /// JetStream limits of an account in operator mode; `None` where its claims give it no JetStream.
+    pub(crate) fn claimed_jetstream(&self, account: &str) -> Option<AccountJetStreamLimits> {
+        let (claimed, _) = self.authenticator().claimed_accounts(SystemTime::now());
+        let of = claimed.into_iter().find(|claimed| *claimed.id == *account)?;
+        of.options.jetstream
     }
 
     /// A short name that is unique on this server.
@@ -380,6 +396,10 @@ impl Shared {
         }
         if let Some(profile) = &profile {
             profile.account.release();
+            let account = self.jetstream().and_then(|js| js.account(&profile.account.name));
+            for stream in account.iter().flat_map(|account| account.streams()) {
+                stream.client_gone(connection.id);
+            }
         }
         events::disconnected(self, connection, reason);
         tracing::debug!(

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use super::{Limits, Server, Shared};
 use crate::auth::Authenticator;
 use crate::connection::{CloseReason, Control};
+use crate::jetstream;
 use crate::options::{Options, OptionsError};
 use crate::system;
 use crate::tls::{self, TlsError};
@@ -113,6 +114,7 @@ impl Shared {
         self.options.store(Arc::new(options));
         *self.configured_at.lock() = SystemTime::now();
         system::attach(self);
+        jetstream::apply_options(self);
         let live = self.registry.live();
         let surplus = live.len().saturating_sub(max);
         for (n, connection) in live.iter().rev().enumerate() {

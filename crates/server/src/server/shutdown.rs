@@ -45,11 +45,22 @@ impl Server {
         let shared = self.shared();
         let begun = Instant::now();
         let connections = shared.registry.len();
+        shared.stop_accepting.cancel();
+        // Those who wait for messages are told while they can still be written to.
+        if let Some(js) = shared.jetstream() {
+            let _ = tokio::time::timeout(deadline, js.shutdown()).await;
+        }
         shared.stop_now();
         let complete = tokio::time::timeout(deadline, shared.tasks.wait()).await.is_ok();
         if complete {
             shared.registry.clear();
             shared.accounts.unlink();
+        }
+        if let Some(js) = shared.jetstream().cloned() {
+            let closed = tokio::task::spawn_blocking(move || js.close()).await;
+            if let Ok(Err(error)) = closed {
+                tracing::error!("the JetStream store did not close cleanly: {error}");
+            }
         }
         ShutdownReport {
             connections,

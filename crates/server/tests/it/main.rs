@@ -6,6 +6,7 @@ mod accounts;
 mod config_corpus;
 mod hostile;
 mod in_process;
+mod jetstream;
 mod jwt_corpus;
 mod monitor;
 mod operation;

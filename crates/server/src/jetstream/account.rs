@@ -1,0 +1,250 @@
+//! JetStream of one account: its streams by name, its limits, its counters.
+//!
+//! Look-ups take a read lock for a moment. Creating, updating and deleting a stream go one at a time per account
+//! ([`JsAccount::admin`]), because names, subjects and reservations of all its streams belong together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use windjet_protocol::jetstream::account::{AccountLimits, AccountUsage};
+use windjet_protocol::jetstream::advisory::{ApiAudit, Event, EventBody};
+use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp};
+use windjet_protocol::subject;
+
+use super::stream::Stream;
+use super::stream::call::Asker;
+use crate::account::Account;
+use crate::options::AccountJetStreamLimits;
+use crate::server::Shared;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct JsAccount {
+    /// The account.
+    pub(crate) account: Arc<Account>,
+    streams: RwLock<BTreeMap<Arc<str>, Arc<Stream>>>,
+    limits: RwLock<AccountJetStreamLimits>,
+    /// Held while streams are created, changed or deleted.
+    pub(crate) admin: Mutex<()>,
+    total: AtomicU64,
+    errors: AtomicU64,
+    domain: Option<String>,
+}
+
+impl JsAccount {
+    /// An account without streams.
+    pub(crate) fn new(account: Arc<Account>, limits: AccountJetStreamLimits, domain: Option<String>) -> Self {
+        Self {
+            account,
+            streams: RwLock::default(),
+            limits: RwLock::new(limits),
+            admin: Mutex::new(()),
+            total: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            domain,
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.account.name
+    }
+
+    /// The domain of the server.
+    pub(crate) fn domain(&self) -> Option<&str> {
+        self.domain.as_deref()
+    }
+
+    /// Its limits.
+    pub(crate) fn limits(&self) -> AccountJetStreamLimits {
+        self.limits.read().clone()
+    }
+
+    /// Most consumers of one stream.
+    pub(crate) fn consumers_max(&self) -> Option<i64> {
+        let max = self.limits.read().max_consumers?;
+        Some(i64::try_from(max).unwrap_or(i64::MAX))
+    }
+
+    /// New limits, after a reload.
+    pub(crate) fn set_limits(&self, limits: AccountJetStreamLimits) {
+        *self.limits.write() = limits;
+    }
+
+    /// A stream by name.
+    pub(crate) fn stream(&self, name: &str) -> Option<Arc<Stream>> {
+        self.streams.read().get(name).cloned()
+    }
+
+    /// All streams in the order of their names.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+        self.streams.read().values().cloned().collect()
+    }
+
+    /// Adds a stream. Under [`JsAccount::admin`].
+    pub(crate) fn insert(&self, stream: Arc<Stream>) {
+        self.streams.write().insert(stream.name.clone(), stream);
+    }
+
+    /// Takes a stream out, if it is still this one. Under [`JsAccount::admin`] or by the stream's own task.
+    pub(crate) fn remove(&self, stream: &Arc<Stream>) {
+        let mut streams = self.streams.write();
+        if streams
+            .get(&stream.name)
+            .is_some_and(|known| Arc::ptr_eq(known, stream))
+        {
+            streams.remove(&stream.name);
+        }
+    }
+
+    /// Counts an API call.
+    pub(crate) fn count_call(&self, failed: bool) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        if failed {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// API calls and failures among them.
+    pub(crate) fn calls(&self) -> (u64, u64) {
+        (
+            self.total.load(Ordering::Relaxed),
+            self.errors.load(Ordering::Relaxed),
+        )
+    }
+
+    /// What the account's streams take and reserve; `except` is left out.
+    pub(crate) fn usage(&self, except: Option<&str>) -> AccountUsage {
+        let mut usage = AccountUsage {
+            limits: self.shown_limits(),
+            ..AccountUsage::default()
+        };
+        for stream in self.streams.read().values() {
+            if except.is_some_and(|name| name == &*stream.name) {
+                continue;
+            }
+            let config = stream.config();
+            let state = stream.reader.state();
+            let reserved = u64::try_from(config.max_bytes).unwrap_or(0);
+            let (used, reserve) = match config.storage {
+                StorageType::Memory => (&mut usage.memory, &mut usage.reserved_memory),
+                _ => (&mut usage.storage, &mut usage.reserved_storage),
+            };
+            *used += state.bytes;
+            *reserve += reserved;
+            usage.streams += 1;
+            usage.consumers += stream.consumers() as u64;
+        }
+        usage
+    }
+
+    /// Whether `size` more bytes would be over the account's limit.
+    pub(crate) fn is_full(&self, memory: bool, size: u64) -> bool {
+        let max = {
+            let limits = self.limits.read();
+            if memory {
+                limits.max_memory
+            } else {
+                limits.max_store
+            }
+        };
+        let Some(max) = max else { return false };
+        let usage = self.usage(None);
+        let used = if memory { usage.memory } else { usage.storage };
+        used + size > max
+    }
+
+    /// The limits as the API shows them: -1 for none.
+    pub(crate) fn shown_limits(&self) -> AccountLimits {
+        let limits = self.limits.read();
+        let shown = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        AccountLimits {
+            max_memory: shown(limits.max_memory),
+            max_storage: shown(limits.max_store),
+            max_streams: shown(limits.max_streams),
+            max_consumers: shown(limits.max_consumers),
+            max_ack_pending: shown(limits.max_ack_pending),
+            memory_max_stream_bytes: shown(limits.memory_max_stream_bytes),
+            storage_max_stream_bytes: shown(limits.store_max_stream_bytes),
+            max_bytes_required: limits.max_bytes_required,
+        }
+    }
+
+    /// Whether another stream's subjects collide with those of `config`.
+    pub(crate) fn overlaps(&self, config: &StreamConfig) -> bool {
+        self.streams.read().values().any(|stream| {
+            *stream.name != *config.name
+                && stream.config().subjects.iter().any(|theirs| {
+                    config
+                        .subjects
+                        .iter()
+                        .any(|ours| subject::overlaps(ours.as_bytes(), theirs.as_bytes()))
+                })
+        })
+    }
+
+    /// Whether anybody listens to a subject of the account.
+    pub(crate) fn listens(&self, subject: &str) -> bool {
+        !self.account.matches(subject.as_bytes()).1.is_empty()
+    }
+
+    /// Publishes an event to whoever listens.
+    pub(crate) fn advise<B: EventBody>(&self, server: &Shared, body: impl FnOnce() -> B, subject: &str) {
+        if self.listens(subject) {
+            let event = Event {
+                id: event_id(),
+                timestamp: Timestamp::from_unix_nanos(super::wall_ns(server)),
+                body: body(),
+            };
+            server.publish(
+                &self.account,
+                subject.as_bytes(),
+                None,
+                b"",
+                &Bytes::from(event.to_vec()),
+            );
+        }
+    }
+}
+
+/// 22 random characters.
+pub(crate) fn event_id() -> String {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    (0..22)
+        .map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())]))
+        .collect()
+}
+
+/// The subject of the audit of API calls.
+pub(crate) const AUDIT: &str = "$JS.EVENT.ADVISORY.API";
+
+impl Asker {
+    /// Sends an answer, counts the call, and tells the audit.
+    pub(crate) fn send(self, server: &Shared, text: Vec<u8>, failed: bool, counted: bool) {
+        let text = Bytes::from(text);
+        if !self.reply.is_empty() {
+            server.publish(&self.account.account, &self.reply, None, b"", &text);
+        }
+        if !counted {
+            return;
+        }
+        self.account.count_call(failed);
+        let Some(client) = self.client else { return };
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.account.advise(
+            server,
+            || ApiAudit {
+                server: server.name.clone(),
+                client: *client,
+                subject: lossy(&self.subject),
+                request: lossy(&self.body),
+                response: lossy(&text),
+                domain: self.account.domain.clone(),
+            },
+            AUDIT,
+        );
+    }
+}

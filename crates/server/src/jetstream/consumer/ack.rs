@@ -1,0 +1,261 @@
+//! Acknowledgements, and the floor below which everything is settled.
+
+use windjet_protocol::jetstream::AckPolicy;
+use windjet_protocol::reply::{Ack, AckSubject};
+use windjet_store::Position;
+
+use super::events::Told;
+use super::{AckMessage, Consumer, Now, Port, Pull};
+
+/// Whether an ack is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+impl Consumer {
+    /// An acknowledgement.
+    pub(crate) fn ack(&mut self, port: &mut dyn Port, message: AckMessage<'_>, now: Now) {
+        if !self.timed() {
+            return;
+        }
+        self.used(now);
+        let subject = &message.subject;
+        let answer = match Ack::parse(message.payload) {
+            None => Answer::Yes,
+            Some(Ack::Done) => self.done(port, subject, true, now),
+            Some(Ack::Nak { delay }) => {
+                self.nak(port, subject, delay.map_or(0, |delay| delay.0), now);
+                Answer::Yes
+            }
+            Some(Ack::Progress) => {
+                self.progress(subject.stream_seq, now);
+                Answer::Yes
+            }
+            Some(Ack::Term { reason }) => {
+                let answer = self.done(port, subject, false, now);
+                let reason = String::from_utf8_lossy(reason);
+                self.tell_terminated(port, told(subject), &reason, now);
+                answer
+            }
+            Some(Ack::Next { request }) => {
+                self.done(port, subject, true, now);
+                if let Some(reply) = message.reply {
+                    let pull = Pull {
+                        payload: request,
+                        headers: b"",
+                        reply,
+                        holder: message.holder,
+                    };
+                    self.pull(port, pull, now);
+                }
+                return;
+            }
+        };
+        if answer == Answer::Yes
+            && let Some(reply) = message.reply
+        {
+            port.confirm(reply);
+        }
+    }
+
+    /// Settles what an ack is about.
+    fn done(&mut self, port: &mut dyn Port, subject: &AckSubject<'_>, success: bool, now: Now) -> Answer {
+        let seq = subject.stream_seq;
+        if seq == 0 {
+            return Answer::Yes;
+        }
+        if self.config.ack_policy == AckPolicy::All {
+            if seq > self.position() {
+                return Answer::No;
+            }
+            let up_to = Position {
+                stream_seq: seq,
+                consumer_seq: subject.consumer_seq,
+            };
+            self.ack_up_to(port, up_to, now);
+            return Answer::Yes;
+        }
+        if let Some(entry) = self.tracked.get(seq) {
+            if success && self.config.sample_freq.is_some() && self.sampled() {
+                let sent = entry.due.saturating_sub(self.wait(self.tracked.deliveries(seq)));
+                self.tell_acked(port, told(subject), now.nanos().saturating_sub(sent), now);
+            }
+            self.settle(seq);
+            self.acked_at = Some(now.wall);
+            port.settled(seq, seq);
+            return Answer::Yes;
+        }
+        if self.tracked.given_up(seq) {
+            self.tracked.forget(seq, &mut self.log);
+            self.acked_at = Some(now.wall);
+            port.settled(seq, seq);
+            return Answer::Yes;
+        }
+        if seq <= self.position() {
+            self.acked_at = Some(now.wall);
+            Answer::Yes
+        } else {
+            Answer::No
+        }
+    }
+
+    /// Settles everything up to a position, unless it is settled already.
+    pub(super) fn ack_up_to(&mut self, port: &mut dyn Port, up_to: Position, now: Now) {
+        if up_to.stream_seq <= self.floor.stream_seq || up_to.consumer_seq <= self.floor.consumer_seq {
+            return;
+        }
+        let stream_seq = up_to.stream_seq.min(self.delivered.stream_seq);
+        let mut seqs = self.tracked.seqs(0, stream_seq);
+        seqs.extend(self.tracked.counted(0, stream_seq));
+        seqs.sort_unstable();
+        seqs.dedup();
+        for seq in &seqs {
+            self.tracked.settle(*seq, &mut self.log);
+            self.release(*seq);
+        }
+        self.floor = Position {
+            stream_seq: stream_seq.max(self.floor.stream_seq),
+            consumer_seq: up_to.consumer_seq.min(self.delivered.consumer_seq),
+        };
+        self.acked_at = Some(now.wall);
+        self.log.mark();
+        let mut rest = seqs.as_slice();
+        while let Some(first) = rest.first().copied() {
+            let run = rest
+                .iter()
+                .zip(first..)
+                .take_while(|(seq, next)| **seq == *next)
+                .count();
+            port.settled(first, first + run as u64 - 1);
+            rest = &rest[run..];
+        }
+    }
+
+    fn nak(&mut self, port: &mut dyn Port, subject: &AckSubject<'_>, delay: i64, now: Now) {
+        let seq = subject.stream_seq;
+        let dseq = subject.consumer_seq;
+        if self.tracked.get(seq).is_none()
+            || dseq <= self.floor.consumer_seq
+            || dseq > self.delivered.consumer_seq + 1
+        {
+            return;
+        }
+        self.tell_nak(port, told(subject), now);
+        if delay > 0 {
+            self.delivered_at = Some(now.wall);
+            self.tracked
+                .postpone(seq, now.nanos().saturating_add(delay), &mut self.log);
+        } else {
+            self.again_or_give_up(port, seq, now);
+        }
+    }
+
+    fn progress(&mut self, seq: u64, now: Now) {
+        if self.tracked.get(seq).is_some() {
+            let wait = self.wait(self.tracked.deliveries(seq));
+            self.tracked
+                .postpone(seq, now.nanos().saturating_add(wait), &mut self.log);
+            self.delivered_at = Some(now.wall);
+        }
+    }
+
+    /// The wait of a message is over: it goes out again, or it was delivered often enough.
+    pub(super) fn again_or_give_up(&mut self, port: &mut dyn Port, seq: u64, now: Now) {
+        if self.is_exhausted(seq) {
+            self.give_up(port, seq, now);
+        } else {
+            self.tracked.enqueue_due(seq, now.nanos(), &mut self.log);
+        }
+    }
+
+    /// Whether a message was delivered as often as it may be.
+    pub(super) fn is_exhausted(&self, seq: u64) -> bool {
+        u64::try_from(self.config.max_deliver).is_ok_and(|max| max > 0 && self.tracked.deliveries(seq) >= max)
+    }
+
+    /// Gives a message up. It stays in the stream, and the consumer remembers.
+    pub(super) fn give_up(&mut self, port: &mut dyn Port, seq: u64, now: Now) {
+        let deliveries = self.tracked.deliveries(seq);
+        let lowest = self.is_lowest(seq);
+        self.tracked.give_up(seq, &mut self.log);
+        self.release(seq);
+        if lowest {
+            self.move_floor();
+        }
+        self.tell_given_up(port, seq, deliveries, now);
+    }
+
+    fn is_lowest(&self, seq: u64) -> bool {
+        self.tracked.lowest().is_some_and(|(lowest, _)| lowest == seq)
+    }
+
+    /// Settles one message and moves the floor, if it was the lowest.
+    pub(super) fn settle(&mut self, seq: u64) {
+        let lowest = self.is_lowest(seq);
+        self.tracked.settle(seq, &mut self.log);
+        self.release(seq);
+        if lowest {
+            self.move_floor();
+        }
+        self.log.mark();
+    }
+
+    /// Moves the floor to just below the lowest message that is not settled; never back.
+    pub(super) fn move_floor(&mut self) {
+        let below = match self.tracked.lowest() {
+            None => self.delivered,
+            Some((seq, entry)) => Position {
+                stream_seq: seq.saturating_sub(1),
+                consumer_seq: entry.dseq().saturating_sub(1),
+            },
+        };
+        self.floor = Position {
+            stream_seq: below.stream_seq.max(self.floor.stream_seq),
+            consumer_seq: below.consumer_seq.max(self.floor.consumer_seq),
+        };
+        self.log.mark();
+    }
+
+    /// Whether another message may be in hand.
+    pub(super) fn has_room(&self) -> bool {
+        match usize::try_from(self.config.max_ack_pending) {
+            Ok(max) if max > 0 && self.config.ack_policy != AckPolicy::None => self.tracked.len() < max,
+            _ => true,
+        }
+    }
+
+    /// Nobody holds a message any more.
+    pub(super) fn release(&mut self, seq: u64) {
+        if let Some(holders) = &mut self.holders {
+            holders.remove(&seq);
+        }
+    }
+
+    /// A connection is gone. If the consumer is configured so, what it had is delivered again at once.
+    pub(crate) fn holder_gone(&mut self, port: &mut dyn Port, holder: u64, now: Now) {
+        let Some(holders) = &mut self.holders else {
+            return;
+        };
+        let seqs: Vec<u64> = holders
+            .iter()
+            .filter(|(_, by)| **by == holder)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in seqs {
+            self.release(seq);
+            if self.tracked.get(seq).is_some_and(|entry| !entry.queued()) {
+                self.again_or_give_up(port, seq, now);
+            }
+        }
+    }
+}
+
+fn told(subject: &AckSubject<'_>) -> Told {
+    Told {
+        seq: subject.stream_seq,
+        dseq: subject.consumer_seq,
+        deliveries: subject.delivered,
+    }
+}

@@ -1,0 +1,422 @@
+//! JetStream for code in this process: typed calls, no socket, no encoding.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Poller, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use windjet_protocol::jetstream::consumer::requests::{ConsumerAction, ConsumerCreateRequest};
+use windjet_protocol::jetstream::stream::requests::{PurgeRequest, StreamConfigRequest, StreamInfoRequest};
+use windjet_protocol::jetstream::{
+    ApiError, ApiResponse, ConsumerConfig, ConsumerInfo, ErrorCode, StreamConfig, StreamInfo,
+};
+
+use super::JetStream;
+use super::account::JsAccount;
+use super::consumer::Explanation;
+use super::local::{Outcome, Source};
+use super::stream::Stream;
+use super::stream::call::{Answer, Call, CreateConsumer};
+use super::stream::inbox::Push;
+use crate::router::Message;
+use crate::server::{Server, Shared};
+
+/// JetStream of one account of a server in this process. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use windjet_server::Server;
+/// use windjet_server::jetstream::StreamConfig;
+///
+/// # let folder = std::env::temp_dir().join(format!("windjet-js-doc-{}", std::process::id()));
+/// let server = Server::builder().jetstream(&folder).start().await?;
+/// let js = server.jetstream().ok_or("no JetStream")?;
+/// let config = StreamConfig { name: "ORDERS".into(), subjects: vec!["orders.>".into()], ..Default::default() };
+/// js.create_stream(config).await?;
+/// let ack = js.publish("ORDERS", "orders.new", "42")?.await?;
+/// assert_eq!((ack.seq, ack.duplicate), (1, false));
+/// assert_eq!(js.stream_info("ORDERS").await?.state.messages, 1);
+/// # server.shutdown(std::time::Duration::from_secs(5)).await;
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct JetStreamContext {
+    server: Arc<Shared>,
+    js: Arc<JetStream>,
+    account: Arc<JsAccount>,
+    publishers: Arc<Mutex<Vec<Publisher>>>,
+}
+
+/// A stream that was published to, with the outcomes of it.
+type Publisher = (Arc<Stream>, Arc<Source>);
+
+impl fmt::Debug for JetStreamContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamContext")
+            .field("account", &self.account.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An acknowledged publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stored {
+    /// Its sequence; that of the original for a duplicate.
+    pub seq: u64,
+    /// Whether a message with its id was there already.
+    pub duplicate: bool,
+}
+
+/// Why a publish was not acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// There is no such stream.
+    #[error("there is no stream {0:?}")]
+    NoStream(String),
+    /// The stream does not take messages on this subject.
+    #[error("stream {stream:?} does not take messages on {subject:?}")]
+    WrongSubject {
+        /// The stream.
+        stream: String,
+        /// The subject.
+        subject: String,
+    },
+    /// Too much waits for the stream; nothing was stored.
+    #[error("too many publishes wait for the stream")]
+    Full,
+    /// The stream refused it; nothing was stored.
+    #[error("refused: {}", .0.description)]
+    Refused(ApiError),
+    /// The stream or the store ended first: the message may be stored or not.
+    #[error("the outcome is unknown: the stream or its store ended")]
+    OutcomeUnknown,
+}
+
+impl PublishError {
+    /// Whether the same publish may succeed later. With a message id a repetition stores nothing twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Full | Self::OutcomeUnknown => true,
+            Self::Refused(error) => {
+                error.is(ErrorCode::StoreFailed) || error.is(ErrorCode::InsufficientResources)
+            }
+            Self::NoStream(_) | Self::WrongSubject { .. } => false,
+        }
+    }
+
+    /// Whether the message may be stored in spite of the error.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::OutcomeUnknown)
+    }
+}
+
+impl Server {
+    /// JetStream of the global account; `None` when the server runs without it or the account has none.
+    #[must_use]
+    pub fn jetstream(&self) -> Option<JetStreamContext> {
+        self.jetstream_of(crate::options::GLOBAL_ACCOUNT)
+    }
+
+    /// JetStream of an account; `None` when the server runs without it or the account has none.
+    #[must_use]
+    pub fn jetstream_of(&self, account: &str) -> Option<JetStreamContext> {
+        let js = self.shared().jetstream()?.clone();
+        let account = js.account(account)?;
+        Some(JetStreamContext {
+            server: self.shared().clone(),
+            js,
+            account,
+            publishers: Arc::default(),
+        })
+    }
+}
+
+impl JetStreamContext {
+    async fn call<T: ApiResponse>(
+        &self,
+        stream: &str,
+        make: impl FnOnce(Answer<T>) -> Call,
+    ) -> Result<T, ApiError> {
+        let gone = || ErrorCode::StreamNotFound.error();
+        let stream = self.account.stream(stream).ok_or_else(gone)?;
+        self.ask(&stream, make).await
+    }
+
+    async fn ask<T: ApiResponse>(
+        &self,
+        stream: &Stream,
+        make: impl FnOnce(Answer<T>) -> Call,
+    ) -> Result<T, ApiError> {
+        let (sender, answer) = oneshot::channel();
+        if stream.inbox.call(make(Answer::Local(sender))).is_err() {
+            return Err(ErrorCode::StreamNotFound.error());
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(ErrorCode::StreamNotFound.error()))
+    }
+
+    /// Creates a stream, or finds the one there is with the same configuration. It is durable when this returns.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration; a stream of that name with another one; subjects of another stream.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the stream may exist or not.
+    pub async fn create_stream(&self, config: StreamConfig) -> Result<StreamInfo, ApiError> {
+        let request = StreamConfigRequest {
+            config,
+            ..StreamConfigRequest::default()
+        };
+        let stream = super::api::create(&self.account, &self.server, &self.js, request)?;
+        self.ask(&stream, Call::Created).await.map(|answer| answer.info)
+    }
+
+    /// Gives a stream another configuration, all of it.
+    ///
+    /// # Errors
+    /// No such stream; a change that is not allowed.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the change may be made or not.
+    pub async fn update_stream(&self, config: StreamConfig) -> Result<StreamInfo, ApiError> {
+        let name = config.name.clone();
+        let request = Box::new(StreamConfigRequest {
+            config,
+            ..StreamConfigRequest::default()
+        });
+        let answer = self.call(&name, |answer| Call::Update(request, answer)).await?;
+        Ok(answer.info)
+    }
+
+    /// What a stream is and holds.
+    ///
+    /// # Errors
+    /// No such stream.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn stream_info(&self, stream: &str) -> Result<StreamInfo, ApiError> {
+        let request = StreamInfoRequest::default();
+        let answer = self.call(stream, |answer| Call::Info(request, answer)).await?;
+        answer.info.ok_or_else(|| ErrorCode::StreamNotFound.error())
+    }
+
+    /// Names of all streams, in order.
+    #[must_use]
+    pub fn stream_names(&self) -> Vec<String> {
+        let streams = self.account.streams();
+        streams.iter().map(|stream| stream.name.to_string()).collect()
+    }
+
+    /// Ends a stream with all its messages and consumers.
+    ///
+    /// # Errors
+    /// No such stream.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the stream may be gone or not.
+    pub async fn delete_stream(&self, stream: &str) -> Result<(), ApiError> {
+        self.call(stream, Call::Delete).await.map(drop)
+    }
+
+    /// Removes messages; how many went.
+    ///
+    /// # Errors
+    /// No such stream; a stream that may not be purged.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the messages may be gone or not.
+    pub async fn purge_stream(&self, stream: &str, purge: PurgeRequest) -> Result<u64, ApiError> {
+        purge.check()?;
+        let answer = self.call(stream, |answer| Call::Purge(purge, answer)).await?;
+        Ok(answer.purged)
+    }
+
+    /// Creates a consumer or gives the one there is this configuration. Without a name and a durable name it gets a random
+    /// name.
+    ///
+    /// # Errors
+    /// No such stream; what is wrong with the configuration; a change that is not allowed.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the consumer may exist or not.
+    pub async fn create_consumer(
+        &self,
+        stream: &str,
+        config: ConsumerConfig,
+    ) -> Result<ConsumerInfo, ApiError> {
+        let name = config.name.clone().or_else(|| config.durable_name.clone());
+        let create = Box::new(CreateConsumer {
+            request: ConsumerCreateRequest {
+                stream_name: stream.to_owned(),
+                config,
+                action: ConsumerAction::CreateOrUpdate,
+                pedantic: false,
+            },
+            name,
+        });
+        let answer = self
+            .call(stream, |answer| Call::ConsumerCreate(create, answer))
+            .await?;
+        Ok(answer.info)
+    }
+
+    /// Where a consumer stands.
+    ///
+    /// # Errors
+    /// No such stream or consumer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn consumer_info(&self, stream: &str, consumer: &str) -> Result<ConsumerInfo, ApiError> {
+        let name = consumer.to_owned();
+        let answer = self
+            .call(stream, |answer| Call::ConsumerInfo(name, answer))
+            .await?;
+        Ok(answer.info)
+    }
+
+    /// Why a consumer does not deliver at this moment; `None` when there is no such stream or consumer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn explain_consumer(&self, stream: &str, consumer: &str) -> Option<Explanation> {
+        let (sender, answer) = oneshot::channel();
+        let stream = self.account.stream(stream)?;
+        stream
+            .inbox
+            .call(Call::ConsumerExplain(consumer.to_owned(), sender))
+            .ok()?;
+        answer.await.ok().flatten()
+    }
+
+    /// Ends a consumer.
+    ///
+    /// # Errors
+    /// No such stream or consumer.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the consumer may be gone or not.
+    pub async fn delete_consumer(&self, stream: &str, consumer: &str) -> Result<(), ApiError> {
+        let name = consumer.to_owned();
+        self.call(stream, |answer| Call::ConsumerDelete(name, answer))
+            .await
+            .map(drop)
+    }
+
+    /// Publishes a message into a stream. The acknowledgement is the future's output; publishes that are made before it is
+    /// awaited are pipelined, and stored in the order of the calls.
+    ///
+    /// # Errors
+    /// At once, where nothing was handed over: no such stream, a subject that it does not take, a stream with too much
+    /// waiting. Through the future: what the stream says.
+    pub fn publish(
+        &self,
+        stream: &str,
+        subject: &str,
+        payload: impl Into<Bytes>,
+    ) -> Result<Publish, PublishError> {
+        self.publish_with(stream, subject, b"", payload)
+    }
+
+    /// The same with a header block in wire form, such as `NATS/1.0\r\nNats-Msg-Id: 7\r\n\r\n`; empty for none.
+    ///
+    /// # Errors
+    /// As [`JetStreamContext::publish`].
+    pub fn publish_with(
+        &self,
+        stream: &str,
+        subject: &str,
+        headers: &[u8],
+        payload: impl Into<Bytes>,
+    ) -> Result<Publish, PublishError> {
+        let target = self
+            .account
+            .stream(stream)
+            .ok_or_else(|| PublishError::NoStream(stream.to_owned()))?;
+        let config = target.config();
+        let takes = windjet_protocol::subject::is_literal(subject.as_bytes())
+            && config
+                .subjects
+                .iter()
+                .any(|s| windjet_protocol::subject::matches(s.as_bytes(), subject.as_bytes()));
+        if !takes {
+            return Err(PublishError::WrongSubject {
+                stream: stream.to_owned(),
+                subject: subject.to_owned(),
+            });
+        }
+        let mut publishers = self.publishers.lock();
+        publishers.retain(|(known, _)| !known.reader.is_deleted());
+        let source = match publishers.iter().find(|(known, _)| Arc::ptr_eq(known, &target)) {
+            Some((_, source)) => source.clone(),
+            None => {
+                let source = Arc::<Source>::default();
+                publishers.push((target.clone(), source.clone()));
+                source
+            }
+        };
+        // Under the lock, so that the places of a source are in the order of the inbox.
+        let place = source.begin();
+        let message = Message::new(subject.as_bytes(), None, headers, b"");
+        match target
+            .inbox
+            .publish_shared(&message, payload.into(), source.clone())
+        {
+            Push::Queued | Push::Crowded => Ok(Publish { source, place }),
+            Push::Full => {
+                source.withdraw(place);
+                Err(PublishError::Full)
+            }
+            Push::Closed => {
+                source.withdraw(place);
+                Err(PublishError::NoStream(stream.to_owned()))
+            }
+        }
+    }
+}
+
+/// A publish on its way; its output is the acknowledgement.
+///
+/// # Cancel safety
+/// Dropping it does not take the message back.
+#[derive(Debug)]
+#[must_use = "the message is stored durably when this is ready"]
+pub struct Publish {
+    source: Arc<Source>,
+    place: u64,
+}
+
+impl Future for Publish {
+    type Output = Result<Stored, PublishError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<Self::Output> {
+        self.source.poll(self.place, cx).map(|outcome| match outcome {
+            Outcome::Stored { seq } => Ok(Stored {
+                seq,
+                duplicate: false,
+            }),
+            Outcome::Duplicate { seq } => Ok(Stored { seq, duplicate: true }),
+            Outcome::Refused(error) => Err(PublishError::Refused(error)),
+            Outcome::Unknown => Err(PublishError::OutcomeUnknown),
+        })
+    }
+}
+
+impl Drop for Publish {
+    fn drop(&mut self) {
+        self.source.forget(self.place);
+    }
+}

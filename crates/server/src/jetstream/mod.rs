@@ -1,0 +1,125 @@
+//! JetStream: durable streams and consumers over the store.
+//!
+//! # How it is put together
+//!
+//! * One [`windjet_store::Store`] serves all accounts; a stream is called `<account>/<stream>` there, so names are free per
+//!   account. Everything that must survive is an operation of the store; its `config` is the stream's configuration as JSON.
+//! * `api` receives the requests on `$JS.API.>` in the publisher's turn, answers what needs no stream, and puts
+//!   everything else into the inbox of the stream it is about, so that calls on one stream keep their order.
+//! * `stream` is one task per stream that owns the [`windjet_store::StreamWriter`] and all the stream's consumers. Its
+//!   inbox has lanes: journal completions, management, acks and pull requests, publishes. A turn drains them, each with a
+//!   budget, submits once, and sends replies whose operations are committed.
+//! * `stream::ingest` is the order of checks of a publish; it decides, and lists the effects in one store operation.
+//! * `consumer` is the state machine of a consumer: synchronous, no I/O, told the time, told of events, and it speaks to
+//!   the outside through `consumer::Port` alone.
+//! * `config` holds defaults, validation and update rules of configurations; pure.
+//! * `read` answers message gets and direct gets, away from the stream's task, from committed state.
+//!
+//! # What holds
+//!
+//! * A reply is sent when everything that it rests on is committed: not only publish acks, also duplicates, "wrong last
+//!   sequence" and the answer to a confirmed ack.
+//! * Consumers and readers see committed state only.
+//! * Waiting goes one way: connection, stream, journal, disk. A stream never waits for a connection: a full outbound buffer
+//!   stops the delivery to it.
+//!
+//! # What it does not do
+//!
+//! No clustering: calls that only a cluster answers get `503/10010`.
+
+pub(crate) mod account;
+pub(crate) mod api;
+pub(crate) mod config;
+pub(crate) mod consumer;
+mod context;
+pub(crate) mod local;
+mod open;
+pub(crate) mod publish;
+mod read;
+mod service;
+pub(crate) mod stream;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
+use windjet_store::{Clock, Durability, Store};
+
+use account::JsAccount;
+use consumer::Now;
+
+use crate::options::JetStreamOptions;
+use crate::server::Shared;
+
+pub use consumer::Explanation;
+pub use context::{JetStreamContext, Publish, PublishError, Stored};
+pub use open::JetStreamError;
+pub(crate) use open::{apply_options, open, start};
+pub use windjet_protocol::jetstream::stream::requests::PurgeRequest;
+pub use windjet_protocol::jetstream::{
+    ApiError, ConsumerConfig, ConsumerInfo, ErrorCode, StreamConfig, StreamInfo,
+};
+
+/// JetStream of one server.
+#[derive(Debug)]
+pub(crate) struct JetStream {
+    /// The store; taken out when it is closed.
+    store: Mutex<Option<Store>>,
+    clock: Arc<dyn Clock>,
+    options: JetStreamOptions,
+    /// How streams are durable that do not say so themselves.
+    pub(crate) durability: Durability,
+    accounts: RwLock<HashMap<Arc<str>, Arc<JsAccount>>>,
+    /// Longest payload on the server, when it started.
+    pub(crate) max_payload: usize,
+    /// Reads of messages that are not in memory, at the same time.
+    pub(crate) reads: Arc<Semaphore>,
+}
+
+impl JetStream {
+    /// The moment.
+    pub(crate) fn now(&self) -> Now {
+        Now {
+            mono: u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX),
+            wall: self.clock.wall_ns(),
+        }
+    }
+
+    /// Waits this long by the clock of timers.
+    pub(crate) async fn sleep(&self, wait: Duration) {
+        tokio::time::sleep(wait).await;
+    }
+
+    /// Options of the server.
+    pub(crate) fn options(&self) -> &JetStreamOptions {
+        &self.options
+    }
+
+    /// JetStream of an account, if it has it.
+    pub(crate) fn account(&self, name: &str) -> Option<Arc<JsAccount>> {
+        self.accounts.read().get(name).cloned()
+    }
+
+    /// All accounts that have JetStream.
+    pub(crate) fn accounts(&self) -> Vec<Arc<JsAccount>> {
+        self.accounts.read().values().cloned().collect()
+    }
+
+    /// Does something with the store; `None` when it is closed.
+    pub(crate) fn with_store<T>(&self, what: impl FnOnce(&Store) -> T) -> Option<T> {
+        self.store.lock().as_ref().map(what)
+    }
+}
+
+/// The wall clock of JetStream, or the system's without it.
+pub(crate) fn wall_ns(server: &Shared) -> i64 {
+    match server.jetstream() {
+        Some(js) => js.clock.wall_ns(),
+        None => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Starting JetStream: opening the store, bringing its streams back, putting the services of accounts in place; and its end.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, oneshot};
+use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
+use windjet_store::{Clock, Disk, Durability, OpenError, RealDisk, Store, StoreOptions, SystemClock};
+
+use super::JetStream;
+use super::account::JsAccount;
+use super::service;
+use super::stream::call::Call;
+use super::stream::{Stream, task};
+use crate::account::Account;
+use crate::options::{GLOBAL_ACCOUNT, Options};
+use crate::server::Shared;
+
+/// Why JetStream did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JetStreamError {
+    /// The folder cannot be made or entered.
+    #[error("cannot use {folder} for JetStream")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The store in it does not open.
+    #[error("cannot open the JetStream store in {folder}: {source}")]
+    Open {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The system refused a thread.
+    #[error("no thread for the JetStream store")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What the store keeps as a stream's configuration: JSON, so that another version reads what it knows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredStream {
+    /// When the stream was created, nanoseconds since the Unix epoch.
+    pub(crate) created: i64,
+    /// Its configuration.
+    pub(crate) config: StreamConfig,
+}
+
+impl StoredStream {
+    pub(crate) fn encode(&self) -> bytes::Bytes {
+        // Serialising fails only for maps whose keys are no strings.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+/// Name of a stream in the store. Neither part can have a `/` that would make it ambiguous: streams cannot at all.
+pub(crate) fn store_name(account: &str, stream: &str) -> String {
+    format!("{account}/{stream}")
+}
+
+/// How a stream is durable: what it says itself, else the server's default.
+pub(crate) fn durability(config: &StreamConfig, default: Durability) -> Durability {
+    use windjet_protocol::jetstream::PersistMode;
+    match config.metadata.get("windjet.durability").map(String::as_str) {
+        Some("sync") => return Durability::Sync,
+        Some("os") => return Durability::Os,
+        Some(text) => {
+            let interval = text.strip_prefix("interval:");
+            let parsed = interval.and_then(|text| text.parse::<windjet_protocol::jetstream::Nanos>().ok());
+            if let Some(every) = parsed.filter(|every| every.is_positive()) {
+                return Durability::Interval(every.to_std());
+            }
+        }
+        None => {}
+    }
+    if config.persist_mode == PersistMode::Async {
+        return Durability::Os;
+    }
+    default
+}
+
+/// Opens the store; blocks on the disk.
+pub(crate) fn open(options: &Options) -> Result<Option<JetStream>, JetStreamError> {
+    let Some(settings) = &options.jetstream else {
+        return Ok(None);
+    };
+    let base = settings
+        .store_dir
+        .clone()
+        .or_else(|| options.store_dir.clone())
+        .unwrap_or_else(|| std::env::temp_dir().join("nats"));
+    let folder = base.join("jetstream");
+    let in_folder = |source| JetStreamError::Folder {
+        folder: folder.clone(),
+        source,
+    };
+    std::fs::create_dir_all(&folder).map_err(in_folder)?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&folder).map_err(in_folder)?);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let opened = Store::open(StoreOptions::default(), disk, clock.clone());
+    let (mut store, report) = opened.map_err(|source| JetStreamError::Open {
+        folder: folder.clone(),
+        source,
+    })?;
+    if !report.is_intact() {
+        for finding in &report.findings {
+            tracing::error!(?finding, "the store had damage; what could be read is kept");
+        }
+    }
+    store.start().map_err(JetStreamError::Thread)?;
+    Ok(Some(JetStream {
+        durability: match settings.sync_interval {
+            None => Durability::Sync,
+            Some(every) => Durability::Interval(every),
+        },
+        store: Mutex::new(Some(store)),
+        clock,
+        options: settings.clone(),
+        accounts: RwLock::new(HashMap::new()),
+        max_payload: usize::try_from(options.max_payload).unwrap_or(1 << 20),
+        reads: Arc::new(Semaphore::new(2)),
+    }))
+}
+
+/// Whether an account has JetStream, and with which limits.
+fn limits_of(
+    options: &Options,
+    account: &Account,
+    server: &Shared,
+) -> Option<crate::options::AccountJetStreamLimits> {
+    if server
+        .accounts
+        .system()
+        .is_some_and(|system| system.name == account.name)
+    {
+        return None;
+    }
+    if let Some(account) = options.accounts.get(&*account.name) {
+        return account.jetstream.clone();
+    }
+    if &*account.name == GLOBAL_ACCOUNT {
+        // The global account has it as long as no account is told to have it.
+        let told = options
+            .accounts
+            .values()
+            .any(|account| account.jetstream.is_some());
+        return (!told || options.accounts.is_empty()).then(Default::default);
+    }
+    server.claimed_jetstream(&account.name)
+}
+
+/// Brings the accounts in line with the options: at the start and after a reload.
+pub(crate) fn apply_options(server: &Arc<Shared>) {
+    let Some(js) = server.jetstream().cloned() else {
+        return;
+    };
+    let options = server.options().clone();
+    for account in server.accounts.all() {
+        let limits = limits_of(&options, &account, server);
+        let known = js.account(&account.name);
+        match (limits, known) {
+            (Some(limits), Some(known)) => known.set_limits(limits),
+            (Some(limits), None) => {
+                let made = Arc::new(JsAccount::new(account.clone(), limits, js.options.domain.clone()));
+                js.accounts.write().insert(account.name.clone(), made.clone());
+                service::attach(server, &js, &account, Some(made));
+            }
+            (None, None) => service::attach(server, &js, &account, None),
+            // An account that lost JetStream keeps its streams until the restart.
+            (None, Some(_)) => {}
+        }
+    }
+}
+
+/// Puts everything in place: services of accounts, tasks of the streams that the store has.
+pub(crate) fn start(server: &Arc<Shared>) {
+    let Some(js) = server.jetstream().cloned() else {
+        return;
+    };
+    apply_options(server);
+    let names = js.with_store(Store::streams).unwrap_or_default();
+    let mut names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let mut left = Vec::new();
+    for name in names {
+        let Some((account, stream)) = name.rsplit_once('/') else {
+            continue;
+        };
+        let Some(account) = js.account(account) else {
+            left.push(name);
+            continue;
+        };
+        if let Err(why) = recover(server, &js, &account, &name, stream) {
+            tracing::error!(stream = %name, "stream is offline: {why}");
+        }
+    }
+    if !left.is_empty() {
+        tracing::warn!(
+            "streams of accounts that are not configured are kept and not served: {}",
+            left.join(", ")
+        );
+    }
+}
+
+fn recover(
+    server: &Arc<Shared>,
+    js: &Arc<JetStream>,
+    account: &Arc<JsAccount>,
+    full: &str,
+    name: &str,
+) -> Result<(), String> {
+    let writer = js
+        .with_store(|store| store.writer(full))
+        .flatten()
+        .ok_or("its writer is in use")?;
+    let stored: StoredStream = serde_json::from_slice(&writer.options().config)
+        .map_err(|error| format!("its configuration cannot be read: {error}"))?;
+    if let Some(why) = level::unsupported_reason(&stored.config.metadata) {
+        return Err(why);
+    }
+    let created = Timestamp::from_unix_nanos(stored.created);
+    let stream = Arc::new(Stream::new(name, created, stored.config, writer.reader()));
+    account.insert(stream.clone());
+    task::spawn(task::Task::new(
+        server.clone(),
+        js.clone(),
+        account.clone(),
+        stream,
+        writer,
+    ));
+    Ok(())
+}
+
+impl JetStream {
+    /// Ends all streams and closes the store. Waits for the disk.
+    pub(crate) async fn shutdown(&self) {
+        let mut waits = Vec::new();
+        for account in self.accounts() {
+            for stream in account.streams() {
+                let (done, wait) = oneshot::channel();
+                if stream.inbox.call(Call::Shutdown(done)).is_ok() {
+                    waits.push(wait);
+                }
+            }
+        }
+        for wait in waits {
+            let _ = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        }
+    }
+
+    /// Closes the store, after the tasks of the streams have ended. Blocks on the disk.
+    pub(crate) fn close(&self) -> std::io::Result<()> {
+        match self.store.lock().take() {
+            Some(store) => store.close(),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The subjects that JetStream serves in each account: the API, acks, flow control answers.
+//!
+//! Everything here runs in the turn of whoever published and never waits: it looks names up and puts what came into the
+//! inbox of the stream it is for. One subscription a kind and account, however many streams and consumers there are. What a
+//! stream or consumer does not serve counts as not taken, so that a requester hears "no responders" at once.
+
+use std::str;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use windjet_protocol::jetstream::api::{self, ApiCall, ConsumerVerb, DomainTarget};
+use windjet_protocol::jetstream::{ApiError, ErrorCode};
+
+use super::JetStream;
+use super::account::JsAccount;
+use super::api as calls;
+use super::stream::inbox::{Push, Signal};
+use crate::account::Account;
+use crate::router::{Message, Service, Sink, Subscription, Turn, route};
+use crate::server::Shared;
+
+/// What all services of an account know.
+#[derive(Debug, Clone)]
+pub(super) struct Context {
+    pub(super) server: Weak<Shared>,
+    pub(super) js: Weak<JetStream>,
+    pub(super) account: Arc<JsAccount>,
+}
+
+/// Puts the services of an account in place; `None` for an account that has no JetStream, which is told so.
+pub(super) fn attach(
+    server: &Arc<Shared>,
+    js: &Arc<JetStream>,
+    account: &Arc<Account>,
+    enabled: Option<Arc<JsAccount>>,
+) {
+    let subscribe = |pattern: String, service: Arc<dyn Service>| {
+        account.subscribe(Arc::new(Subscription::new(
+            Bytes::from(pattern),
+            None,
+            Bytes::from_static(b"0"),
+            0,
+            account,
+            Sink::Service(service),
+        )));
+    };
+    let Some(enabled) = enabled else {
+        let off: Arc<dyn Service> = Arc::new(Off {
+            server: Arc::downgrade(server),
+            account: Arc::downgrade(account),
+        });
+        subscribe("$JS.API.>".into(), off);
+        return;
+    };
+    let context = Context {
+        server: Arc::downgrade(server),
+        js: Arc::downgrade(js),
+        account: enabled,
+    };
+    subscribe("$JS.API.>".into(), Arc::new(Api(context.clone())));
+    if let Some(domain) = js.options().domain.clone() {
+        let pattern = format!("$JS.{domain}.API.>");
+        subscribe(pattern, Arc::new(Domain(context.clone(), domain)));
+    }
+    subscribe("$JS.ACK.>".into(), Arc::new(Acks(context.clone())));
+    subscribe("$JS.FC.>".into(), Arc::new(Acks(context)));
+}
+
+/// An account without JetStream.
+#[derive(Debug)]
+struct Off {
+    server: Weak<Shared>,
+    account: Weak<Account>,
+}
+
+impl Service for Off {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let (Some(server), Some(account)) = (self.server.upgrade(), self.account.upgrade()) else {
+            return false;
+        };
+        let error: ApiError = ErrorCode::NotEnabledForAccount.error();
+        let text = match str::from_utf8(message.subject).ok().and_then(ApiCall::parse) {
+            Some(call) if !server.is_system(&account) || matches!(call, ApiCall::AccountInfo) => {
+                call.failure(&error)
+            }
+            Some(_) => Some(api::system_failure(&error)),
+            None => None,
+        };
+        if let (Some(reply), Some(text)) = (message.reply, text) {
+            let (_, matches) = account.matches(reply);
+            let text = Bytes::from(text);
+            route(&matches, &Message::with_shared(reply, None, b"", &text), turn);
+        }
+        true
+    }
+}
+
+/// The API.
+#[derive(Debug)]
+struct Api(Context);
+
+impl Service for Api {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let Some(call) = str::from_utf8(message.subject).ok().and_then(ApiCall::parse) else {
+            // Like nats-server: an unknown call gets no answer at all.
+            return true;
+        };
+        self.0.serve(call, message, turn)
+    }
+}
+
+/// The API under the domain's name.
+#[derive(Debug)]
+struct Domain(Context, String);
+
+impl Service for Domain {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let target = str::from_utf8(message.subject)
+            .ok()
+            .and_then(|subject| api::in_domain(subject, &self.1));
+        match target {
+            Some(DomainTarget::Call(tail)) => match ApiCall::parse_tail(tail) {
+                Some(call) => self.0.serve(call, message, turn),
+                None => true,
+            },
+            Some(DomainTarget::Publish(subject)) => {
+                let account = &self.0.account.account;
+                let (_, matches) = account.matches(subject.as_bytes());
+                if turn.depth > 8 {
+                    return false;
+                }
+                turn.depth += 1;
+                let taken = route(
+                    &matches,
+                    &message.renamed(subject.as_bytes(), message.reply),
+                    turn,
+                );
+                turn.depth -= 1;
+                taken > 0
+            }
+            None => true,
+        }
+    }
+}
+
+impl Context {
+    fn serve(&self, call: ApiCall<'_>, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let (Some(server), Some(js)) = (self.server.upgrade(), self.js.upgrade()) else {
+            return false;
+        };
+        match call {
+            ApiCall::Consumer {
+                verb: ConsumerVerb::Next,
+                stream,
+                consumer,
+            } => self.signal(Signal::Next, stream, consumer, message, turn),
+            ApiCall::DirectGet { stream, subject } => {
+                calls::direct_get(self, &server, &js, stream, subject, message)
+            }
+            call => {
+                calls::serve(self, &server, &js, call, message, turn);
+                true
+            }
+        }
+    }
+
+    fn signal(
+        &self,
+        signal: Signal,
+        stream: &str,
+        consumer: &str,
+        message: &Message<'_>,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let Some(stream) = self.account.stream(stream) else {
+            return false;
+        };
+        let Some(entry) = stream.consumer(consumer) else {
+            return false;
+        };
+        if signal == Signal::Ack && !entry.acks {
+            return false;
+        }
+        let origin = turn.origin.map_or(0, |connection| connection.id);
+        match stream.inbox.signal(signal, entry.number, message, origin) {
+            Push::Queued => true,
+            Push::Crowded => {
+                turn.crowded += 4;
+                true
+            }
+            // What is lost here is delivered again, or asked for again.
+            Push::Full | Push::Closed => false,
+        }
+    }
+}
+
+/// Acks and answers to flow control.
+#[derive(Debug)]
+struct Acks(Context);
+
+/// Stream and consumer in an ack or flow control subject of either form.
+fn names(subject: &str) -> Option<(&str, &str)> {
+    let tokens: smallvec::SmallVec<[&str; 12]> = subject.split('.').collect();
+    match tokens[1] {
+        "ACK" => match tokens.len() {
+            9 => Some((tokens[2], tokens[3])),
+            11.. => Some((tokens[4], tokens[5])),
+            _ => None,
+        },
+        _ => match tokens.len() {
+            5 => Some((tokens[2], tokens[3])),
+            7 => Some((tokens[4], tokens[5])),
+            _ => None,
+        },
+    }
+}
+
+impl Service for Acks {
+    fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
+        let Some(subject) = str::from_utf8(message.subject).ok() else {
+            return false;
+        };
+        let Some((stream, consumer)) = names(subject) else {
+            return false;
+        };
+        let signal = if subject.starts_with("$JS.ACK.") {
+            Signal::Ack
+        } else {
+            Signal::Flow
+        };
+        self.0.signal(signal, stream, consumer, message, turn)
+    }
+}

@@ -1,0 +1,369 @@
+//! What waits for a stream: publishes, acks and pull requests, management calls, and the word that the journal has news.
+//!
+//! Everybody may put something in; the stream's task takes each lane whole. Bytes of publishes lie one after the other in
+//! one buffer a batch, so that a message costs no allocation and nothing keeps a connection's read buffer alive. A lane has
+//! a bound: publishes are refused when theirs is full ([`Push::Full`]), acks and pull requests have a lane of their own, so
+//! that what frees a queue is never behind what fills it.
+
+use std::sync::Arc;
+use std::task::Wake;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::call::Call;
+use crate::jetstream::local::Source;
+use crate::router::Message;
+
+/// Publishes that may wait.
+const PUBLISHES_MAX: usize = 100_000;
+/// Their bytes.
+const PUBLISH_BYTES_MAX: usize = 128 << 20;
+/// Acks and pull requests that may wait, in bytes; each counts at least [`ENTRY`].
+const SIGNAL_BYTES_MAX: usize = 64 << 20;
+/// What an entry counts besides its bytes.
+const ENTRY: usize = 64;
+/// Capacity that a lane's buffer keeps over a turn at most.
+const KEPT: usize = 64 << 10;
+
+/// What a message on a consumer's own subjects is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// An ack of any form.
+    Ack,
+    /// A pull request.
+    Next,
+    /// The answer to a flow control request.
+    Flow,
+}
+
+/// One message in a batch; places are offsets into the batch's bytes.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    start: usize,
+    subject: u32,
+    reply: u32,
+    headers: u32,
+    payload: u32,
+    /// Connection that sent it, 0 for the server itself.
+    pub(crate) origin: u64,
+    /// The payload where it is shared already.
+    shared: Option<Bytes>,
+    /// What waits for the outcome in this process.
+    pub(crate) source: Option<Arc<Source>>,
+    /// Number of the consumer, for signals.
+    pub(crate) consumer: u32,
+    /// What it is, for signals.
+    pub(crate) signal: Signal,
+}
+
+/// A lane as its taker gets it.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Bytes,
+    entries: std::vec::IntoIter<Entry>,
+}
+
+/// One message of a batch, as slices of it.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Subject.
+    pub(crate) subject: Bytes,
+    /// Where the answer goes; empty for nowhere.
+    pub(crate) reply: Bytes,
+    /// Header block, empty for none.
+    pub(crate) headers: Bytes,
+    /// Payload.
+    pub(crate) payload: Bytes,
+    /// The rest.
+    pub(crate) entry: Entry,
+}
+
+impl Batch {
+    /// Entries left.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+impl Iterator for Batch {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let mut entry = self.entries.next()?;
+        let mut at = entry.start;
+        let mut take = |len: u32| {
+            let slice = self.bytes.slice(at..at + len as usize);
+            at += len as usize;
+            slice
+        };
+        let (subject, reply, headers) = (take(entry.subject), take(entry.reply), take(entry.headers));
+        let payload = match entry.shared.take() {
+            Some(shared) => shared,
+            None => take(entry.payload),
+        };
+        Some(Item {
+            subject,
+            reply,
+            headers,
+            payload,
+            entry,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Counted against the bound.
+    weight: usize,
+}
+
+impl Lane {
+    #[allow(clippy::too_many_arguments)]
+    fn push(
+        &mut self,
+        subject: &[u8],
+        reply: &[u8],
+        headers: &[u8],
+        payload: Result<&[u8], Bytes>,
+        origin: u64,
+        source: Option<Arc<Source>>,
+        consumer: u32,
+        signal: Signal,
+    ) {
+        let start = self.bytes.len();
+        for part in [subject, reply, headers] {
+            self.bytes.extend_from_slice(part);
+        }
+        let (len, shared) = match payload {
+            Ok(payload) => {
+                self.bytes.extend_from_slice(payload);
+                (payload.len(), None)
+            }
+            Err(shared) => (shared.len(), Some(shared)),
+        };
+        self.weight += ENTRY + subject.len() + reply.len() + headers.len() + len;
+        // Lengths fit: a message is far below 4 GiB, which the wire's parser and the client see to.
+        self.entries.push(Entry {
+            start,
+            subject: subject.len() as u32,
+            reply: reply.len() as u32,
+            headers: headers.len() as u32,
+            payload: len as u32,
+            origin,
+            shared,
+            source,
+            consumer,
+            signal,
+        });
+    }
+
+    fn take(&mut self) -> Batch {
+        let capacity = self.bytes.capacity().min(KEPT);
+        let entries = self.entries.capacity().min(KEPT / 64);
+        let bytes = std::mem::take(&mut self.bytes);
+        if self.entries.len() > 16 {
+            self.bytes.reserve(capacity);
+        }
+        self.weight = 0;
+        let taken = std::mem::take(&mut self.entries);
+        if taken.len() > 16 {
+            self.entries.reserve(entries);
+        }
+        Batch {
+            bytes: Bytes::from(bytes),
+            entries: taken.into_iter(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    publishes: Lane,
+    signals: Lane,
+    calls: Vec<Call>,
+    closed: bool,
+}
+
+/// What became of an attempt to put something in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Push {
+    /// It waits.
+    Queued,
+    /// It waits, and the lane is more than half full: the sender ought to slow down.
+    Crowded,
+    /// The lane is full: it was not taken.
+    Full,
+    /// The stream is gone: it was not taken.
+    Closed,
+}
+
+/// All that the stream's task takes at the start of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// Management calls in the order of arrival.
+    pub(crate) calls: Vec<Call>,
+    /// Acks and pull requests.
+    pub(crate) signals: Batch,
+    /// Publishes.
+    pub(crate) publishes: Batch,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    notify: Notify,
+}
+
+impl Inbox {
+    /// Waits for something to arrive, or for news from the journal.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost: the word is kept for the next call.
+    pub(crate) async fn arrived(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Wakes the task.
+    pub(crate) fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Puts a publish in, from the wire.
+    pub(crate) fn publish(&self, message: &Message<'_>, origin: u64) -> Push {
+        self.publish_with(message, Ok(message.payload), origin, None)
+    }
+
+    /// Puts a publish in whose payload is shared, and for whose outcome `source` waits.
+    pub(crate) fn publish_shared(&self, message: &Message<'_>, payload: Bytes, source: Arc<Source>) -> Push {
+        self.publish_with(message, Err(payload), 0, Some(source))
+    }
+
+    fn publish_with(
+        &self,
+        message: &Message<'_>,
+        payload: Result<&[u8], Bytes>,
+        origin: u64,
+        source: Option<Arc<Source>>,
+    ) -> Push {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Push::Closed;
+        }
+        let lane = &mut state.publishes;
+        let (count, weight) = (lane.entries.len(), lane.weight);
+        if count >= PUBLISHES_MAX || weight >= PUBLISH_BYTES_MAX {
+            return Push::Full;
+        }
+        let reply = message.reply.unwrap_or_default();
+        lane.push(
+            message.subject,
+            reply,
+            message.headers,
+            payload,
+            origin,
+            source,
+            0,
+            Signal::Ack,
+        );
+        drop(state);
+        if count == 0 {
+            self.wake();
+        }
+        if count > PUBLISHES_MAX / 2 || weight > PUBLISH_BYTES_MAX / 2 {
+            Push::Crowded
+        } else {
+            Push::Queued
+        }
+    }
+
+    /// Puts an ack, a pull request or a flow control answer of a consumer in.
+    pub(crate) fn signal(&self, signal: Signal, consumer: u32, message: &Message<'_>, origin: u64) -> Push {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Push::Closed;
+        }
+        let lane = &mut state.signals;
+        if lane.weight >= SIGNAL_BYTES_MAX {
+            return Push::Full;
+        }
+        let first = lane.entries.is_empty();
+        let crowded = lane.weight > SIGNAL_BYTES_MAX / 2;
+        let reply = message.reply.unwrap_or_default();
+        let payload = Ok(message.payload);
+        lane.push(
+            message.subject,
+            reply,
+            message.headers,
+            payload,
+            origin,
+            None,
+            consumer,
+            signal,
+        );
+        drop(state);
+        if first {
+            self.wake();
+        }
+        if crowded { Push::Crowded } else { Push::Queued }
+    }
+
+    /// Puts a management call in; gives it back when the stream is gone.
+    pub(crate) fn call(&self, call: Call) -> Result<(), Box<Call>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Box::new(call));
+        }
+        state.calls.push(call);
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Takes the lanes; publishes only with `publishes`.
+    pub(crate) fn take(&self, publishes: bool) -> Taken {
+        let mut state = self.state.lock();
+        Taken {
+            calls: std::mem::take(&mut state.calls),
+            signals: if state.signals.entries.is_empty() {
+                Batch::default()
+            } else {
+                state.signals.take()
+            },
+            publishes: if publishes && !state.publishes.entries.is_empty() {
+                state.publishes.take()
+            } else {
+                Batch::default()
+            },
+        }
+    }
+
+    /// Whether something waits.
+    pub(crate) fn has_work(&self, publishes: bool) -> bool {
+        let state = self.state.lock();
+        !state.calls.is_empty()
+            || !state.signals.entries.is_empty()
+            || (publishes && !state.publishes.entries.is_empty())
+    }
+
+    /// Takes nothing more; what waits is returned.
+    pub(crate) fn close(&self) -> Taken {
+        self.state.lock().closed = true;
+        self.take(true)
+    }
+}
+
+/// The store wakes the stream through this.
+impl Wake for Inbox {
+    fn wake(self: Arc<Self>) {
+        self.notify.notify_one();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify.notify_one();
+    }
+}

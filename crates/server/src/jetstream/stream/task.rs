@@ -1,0 +1,336 @@
+//! The task of a stream.
+//!
+//! A turn, in this order: what the journal has done becomes visible (consumers are told, replies leave); management calls;
+//! acks and pull requests; publishes; what is due by time; deliveries; what consumers must store; one submit. Each lane has a
+//! budget, so that none starves another; when something is left, the task yields and goes on. With nothing to do it sleeps
+//! until something arrives, the journal calls, or the earliest deadline; an idle stream has no timer.
+//!
+//! Publishes that the store cannot take now (its buffers are full, a purge is under way) wait here in their order, and the
+//! task takes no more from the inbox meanwhile: its bound is what slows publishers down.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use windjet_protocol::jetstream::publish::{PubAck, encode_pub_error};
+use windjet_protocol::jetstream::{ErrorCode, StreamConfig};
+use windjet_store::StreamWriter;
+
+use super::Stream;
+use super::call::Call;
+use super::consumers::Consumers;
+use super::inbox::Item;
+use super::ingest::Ingest;
+use super::outbox::{Out, Outbox};
+use super::post::{Post, Receivers};
+use super::sink::Subscriptions;
+use super::upkeep::Upkeep;
+use crate::jetstream::JetStream;
+use crate::jetstream::account::JsAccount;
+use crate::jetstream::consumer::Now;
+use crate::jetstream::local::Outcome;
+use crate::server::Shared;
+
+/// Publishes of one turn.
+const PUBLISHES: usize = 4096;
+/// Rounds of submit and commit in one turn: a memory stream commits at once.
+const ROUNDS: usize = 4;
+
+/// The owner of a stream.
+pub(crate) struct Task {
+    pub(super) server: Arc<Shared>,
+    pub(super) js: Arc<JetStream>,
+    pub(super) account: Arc<JsAccount>,
+    pub(super) stream: Arc<Stream>,
+    pub(super) writer: StreamWriter,
+    pub(super) config: Arc<StreamConfig>,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) outbox: Outbox,
+    pub(super) receivers: Receivers,
+    pub(super) consumers: Consumers,
+    pub(super) ingest: Ingest,
+    pub(super) upkeep: Upkeep,
+    /// Publishes taken from the inbox that the store could not take yet.
+    pub(super) waiting: VecDeque<Item>,
+    /// Calls that wait for a purge to be committed before they are looked at.
+    pub(super) held: VecDeque<Call>,
+    /// What was staged and must be shown to consumers once committed.
+    pub(super) feed: VecDeque<(u64, Feed)>,
+    /// Whether the creation was announced.
+    pub(super) announced: bool,
+    /// Where a purge that is under way continues.
+    pub(super) skip_to: Option<u64>,
+    /// The journal has failed: nothing is written any more.
+    pub(super) failed: bool,
+    /// The stream is deleted or the server goes down; the task ends after this turn.
+    pub(super) ended: bool,
+}
+
+/// Something that consumers must hear of once it is committed.
+#[derive(Debug)]
+pub(super) enum Feed {
+    /// A message, and what must be known to republish it.
+    Appended {
+        seq: u64,
+        /// The newest sequence of its subject before.
+        before: u64,
+    },
+    /// Messages went: by limits, deletion, expiry.
+    Removed(windjet_store::SeqRange),
+    /// Messages that match went by a purge or a rollup.
+    Purged { filter: Bytes },
+}
+
+impl Task {
+    /// The moment.
+    pub(super) fn now(&self) -> Now {
+        self.js.now()
+    }
+
+    /// Does something when all that is staged now is committed.
+    pub(super) fn then(&mut self, what: impl FnOnce(&mut Self) + Send + 'static) {
+        self.outbox
+            .push(self.writer.staged_op(), Out::Then(Box::new(what)));
+    }
+
+    /// One turn; answers whether there is more to do at once.
+    fn turn(&mut self) -> bool {
+        let now = self.now();
+        let mut more = false;
+        self.commit(now);
+        let taken = self.stream.inbox.take(self.waiting.is_empty());
+        let held = std::mem::take(&mut self.held);
+        for call in held.into_iter().chain(taken.calls) {
+            if self.ended {
+                call.refuse(&self.server.clone());
+            } else {
+                self.call(call, now);
+            }
+        }
+        if !self.ended {
+            self.signals(taken.signals, now);
+            self.publishes(taken.publishes, now);
+            self.due(now);
+        }
+        for round in 0..ROUNDS {
+            if !self.ended {
+                more |= self.deliver(now);
+                self.store_consumers(now);
+            }
+            self.writer.submit();
+            let before = self.writer.committed_op();
+            self.commit(now);
+            if self.writer.committed_op() == before {
+                break;
+            }
+            more |= round + 1 == ROUNDS;
+        }
+        more || self.stream.inbox.has_work(self.waiting.is_empty())
+    }
+
+    fn publishes(&mut self, batch: super::inbox::Batch, now: Now) {
+        let retry = std::mem::take(&mut self.waiting);
+        let mut items = retry.into_iter().chain(batch);
+        let mut done = 0;
+        for item in items.by_ref() {
+            if let Some(back) = self.publish(item, now) {
+                self.waiting.push_back(back);
+                break;
+            }
+            done += 1;
+            // Journal chunks are submitted by the writer itself when they are large; here only time counts.
+            if done % PUBLISHES == 0 {
+                self.writer.submit();
+            }
+        }
+        self.waiting.extend(items);
+    }
+
+    /// Makes visible what is committed: consumers first, then replies.
+    fn commit(&mut self, now: Now) {
+        let committed = match self.writer.commit() {
+            Ok(op) => op,
+            Err(_) => {
+                self.fail();
+                return;
+            }
+        };
+        self.show(committed, now);
+        if self.outbox.is_empty() {
+            return;
+        }
+        let (server, account) = (self.server.clone(), self.account.account.clone());
+        let mut post = Post::new(&server, &account);
+        let mut body = Vec::new();
+        while let Some(out) = self.outbox.pop(committed) {
+            match out {
+                Out::Ack { reply, seq } => {
+                    body.clear();
+                    PubAck {
+                        stream: (&*self.stream.name).into(),
+                        domain: self.account.domain().map(Into::into),
+                        seq,
+                        ..PubAck::default()
+                    }
+                    .encode(&mut body);
+                    post.send(&reply, None, b"", &Bytes::copy_from_slice(&body));
+                }
+                Out::Reply { reply, headers, body } => {
+                    post.send(&reply, None, headers, &body);
+                }
+                Out::Local { source, outcome } => source.settle(outcome),
+                Out::Then(then) => {
+                    // What it sends must come behind what was sent before.
+                    post.finish();
+                    then(self);
+                }
+            }
+        }
+        post.finish();
+    }
+
+    /// The journal has failed: everybody who waits is told that the outcome is unknown.
+    fn fail(&mut self) {
+        if !std::mem::replace(&mut self.failed, true) {
+            tracing::error!(stream = %self.stream.name, "the journal failed: the stream takes nothing until the store is opened again");
+        }
+        self.feed.clear();
+        self.ingest.forget();
+        let (server, account) = (self.server.clone(), self.account.account.clone());
+        let mut post = Post::new(&server, &account);
+        let error = ErrorCode::StoreFailed.with("i/o failure in the journal; the outcome is unknown");
+        let mut text = Vec::new();
+        encode_pub_error(&self.stream.name, &error, &mut text);
+        let body = Bytes::from(text);
+        while let Some(out) = self.outbox.pop_any() {
+            match out {
+                Out::Ack { reply, .. } | Out::Reply { reply, .. } => {
+                    post.send(&reply, None, b"", &body);
+                }
+                Out::Local { source, .. } => source.settle(Outcome::Unknown),
+                Out::Then(then) => {
+                    post.finish();
+                    then(self);
+                }
+            }
+        }
+        post.finish();
+    }
+
+    /// The earliest moment at which something is due, in the monotonic clock.
+    fn deadline(&self) -> Option<u64> {
+        let mut due = self.upkeep.deadline();
+        due = earlier(due, self.consumers.deadline());
+        due = earlier(due, self.ingest.deadline());
+        if !self.waiting.is_empty() {
+            // The store calls when it has room; on a full disk it tries by itself, and so does this.
+            due = earlier(due, Some(self.now().mono + 100_000_000));
+        }
+        due
+    }
+
+    async fn run(mut self) {
+        let waker = Waker::from(self.stream.inbox.clone());
+        self.writer.set_waker(waker);
+        loop {
+            let more = self.turn();
+            if self.ended {
+                break;
+            }
+            if more {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            match self.deadline() {
+                None => self.stream.inbox.arrived().await,
+                Some(due) => {
+                    let wait = Duration::from_nanos(due.saturating_sub(self.now().mono));
+                    tokio::select! {
+                        () = self.stream.inbox.arrived() => {}
+                        () = self.js.sleep(wait) => {}
+                    }
+                }
+            }
+        }
+        self.finish().await;
+    }
+
+    /// Waits for what is staged, so that replies leave, and lets everybody go.
+    async fn finish(mut self) {
+        self.subscriptions = Subscriptions::default();
+        let left = self.stream.inbox.close();
+        for call in left.calls {
+            call.refuse(&self.server);
+        }
+        self.writer.submit();
+        while !self.outbox.is_empty() && !self.failed {
+            let now = self.now();
+            self.commit(now);
+            if self.outbox.is_empty() || self.failed {
+                break;
+            }
+            tokio::select! {
+                () = self.stream.inbox.arrived() => {}
+                () = self.js.sleep(Duration::from_millis(100)) => {}
+            }
+        }
+    }
+}
+
+/// The earlier of two moments, if any.
+pub(super) fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Starts the task. The stream's subscriptions are in place when this returns.
+pub(crate) fn spawn(mut task: Task) {
+    let subjects = task.config.subjects.clone();
+    task.subscriptions
+        .replace(&task.account.account, &task.stream, &subjects);
+    let tasks = task.server.tasks.clone();
+    tasks.spawn(task.run());
+}
+
+impl Task {
+    /// The task of a stream that exists in the store.
+    pub(crate) fn new(
+        server: Arc<Shared>,
+        js: Arc<JetStream>,
+        account: Arc<JsAccount>,
+        stream: Arc<Stream>,
+        writer: StreamWriter,
+    ) -> Self {
+        let config = stream.config();
+        let ingest = Ingest::new(&config, &js);
+        let mut task = Self {
+            consumers: Consumers::default(),
+            upkeep: Upkeep::default(),
+            server,
+            js,
+            account,
+            stream,
+            writer,
+            config,
+            subscriptions: Subscriptions::default(),
+            outbox: Outbox::default(),
+            receivers: Receivers::default(),
+            ingest,
+            waiting: VecDeque::new(),
+            held: VecDeque::new(),
+            feed: VecDeque::new(),
+            announced: false,
+            skip_to: None,
+            failed: false,
+            ended: false,
+        };
+        let now = task.now();
+        task.restore_consumers(now);
+        task.begin_upkeep(now);
+        task
+    }
+}

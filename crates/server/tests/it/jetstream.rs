@@ -1,0 +1,146 @@
+//! JetStream in one process: what is acknowledged is there after a restart, and what is settled stays settled.
+
+use std::time::Duration;
+
+use windjet_server::jetstream::{
+    ConsumerConfig, ErrorCode, Explanation, JetStreamContext, PublishError, PurgeRequest, StreamConfig,
+};
+use windjet_server::{Client, Server};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
+    let server = Server::builder().jetstream(folder).start().await.unwrap();
+    let js = server.jetstream().unwrap();
+    (server, js)
+}
+
+fn config(text: &str) -> StreamConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+fn consumer(text: &str) -> ConsumerConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+/// The next message of a consumer, and where its ack goes.
+async fn next(client: &Client, stream: &str, consumer: &str) -> Option<(Vec<u8>, String)> {
+    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
+    // A message comes under its own subject, so the reply needs a subscription rather than a request.
+    let inbox = client.new_inbox();
+    let mut replies = client.subscribe(inbox.as_str()).await.unwrap();
+    client
+        .publish_with_reply(subject, inbox.as_str(), r#"{"batch":1,"no_wait":true}"#)
+        .await
+        .unwrap();
+    let message = tokio::time::timeout(PATIENCE, replies.next())
+        .await
+        .unwrap()
+        .unwrap();
+    let ack = message.reply.as_deref()?;
+    let ack = String::from_utf8(ack.to_vec()).unwrap();
+    Some((message.payload.to_vec(), ack))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publishes_are_pipelined_and_acknowledged_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s.*"]}"#))
+        .await
+        .unwrap();
+    let acks: Vec<_> = (0..2000)
+        .map(|n| js.publish("S", "s.a", format!("{n}")).unwrap())
+        .collect();
+    for (n, ack) in (1..).zip(acks) {
+        let ack = tokio::time::timeout(PATIENCE, ack).await.unwrap().unwrap();
+        assert_eq!((ack.seq, ack.duplicate), (n, false));
+    }
+    let refused = js.publish("S", "other", "x").unwrap_err();
+    assert!(matches!(refused, PublishError::WrongSubject { .. }) && !refused.is_retryable());
+    assert!(matches!(
+        js.publish("T", "s.a", "x"),
+        Err(PublishError::NoStream(_))
+    ));
+    let expects = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 7\r\n\r\n";
+    let outcome = js.publish_with("S", "s.a", expects, "x").unwrap().await;
+    assert!(matches!(outcome, Err(PublishError::Refused(error)) if error.is(ErrorCode::WrongLastSequence)));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_acknowledged_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"Q","subjects":["q"],"retention":"workqueue"}"#))
+        .await
+        .unwrap();
+    js.create_consumer("Q", consumer(r#"{"durable_name":"W","ack_policy":"explicit"}"#))
+        .await
+        .unwrap();
+    let with_id = b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n";
+    js.publish_with("Q", "q", with_id, "1").unwrap().await.unwrap();
+    js.publish("Q", "q", "2").unwrap().await.unwrap();
+    js.publish("Q", "q", "3").unwrap().await.unwrap();
+    let client = server.client();
+    let (payload, ack) = next(&client, "Q", "W").await.unwrap();
+    assert_eq!(payload, b"1");
+    // A request on the ack subject is answered when the ack is durable.
+    client.request(ack, "+ACK").await.unwrap();
+    assert_eq!(js.stream_info("Q").await.unwrap().state.messages, 2);
+    let (payload, _) = next(&client, "Q", "W").await.unwrap();
+    assert_eq!(payload, b"2");
+    assert!(server.shutdown(PATIENCE).await.complete);
+
+    let (server, js) = start(folder.path()).await;
+    let info = js.stream_info("Q").await.unwrap();
+    let state = (info.state.messages, info.state.first_seq, info.state.last_seq);
+    assert_eq!(state, (2, 2, 3));
+    let info = js.consumer_info("Q", "W").await.unwrap();
+    assert_eq!(
+        (info.num_ack_pending, info.num_pending, info.ack_floor.stream_seq),
+        (1, 1, 1)
+    );
+    // The id is remembered although its message is gone.
+    let ack = js.publish_with("Q", "q", with_id, "1").unwrap().await.unwrap();
+    assert_eq!((ack.seq, ack.duplicate), (1, true));
+    let (payload, _) = next(&server.client(), "Q", "W").await.unwrap();
+    assert_eq!(payload, b"3");
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_made_again_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    for round in 0..20 {
+        js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#))
+            .await
+            .unwrap();
+        let ack = js.publish("S", "s", "x").unwrap().await.unwrap();
+        assert_eq!(ack.seq, 1, "round {round}");
+        js.delete_stream("S").await.unwrap();
+    }
+    let missing = js.stream_info("S").await.unwrap_err();
+    assert!(missing.is(ErrorCode::StreamNotFound));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_says_why_nothing_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s"],"storage":"memory"}"#))
+        .await
+        .unwrap();
+    js.create_consumer("S", consumer(r#"{"durable_name":"C","ack_policy":"explicit"}"#))
+        .await
+        .unwrap();
+    assert_eq!(js.explain_consumer("S", "D").await, None);
+    js.publish("S", "s", "x").unwrap().await.unwrap();
+    assert_eq!(js.explain_consumer("S", "C").await, Some(Explanation::NoRequest));
+    let client = server.client();
+    assert!(next(&client, "S", "C").await.is_some());
+    assert_eq!(js.purge_stream("S", PurgeRequest::default()).await, Ok(1));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
