@@ -60,7 +60,7 @@ impl PubAck<'_> {
             out.extend_from_slice(b",\"batch\":");
             write_string(out, batch);
         }
-        if self.count > 0 {
+        if self.batch.is_some() || self.count > 0 {
             out.extend_from_slice(b",\"count\":");
             out.extend_from_slice(number.format(self.count).as_bytes());
         }
@@ -182,6 +182,16 @@ mod tests {
             encoded(&batch),
             r#"{"stream":"A","seq":7,"batch":"bb","count":4}"#
         );
+    }
+
+    #[test]
+    fn a_batch_of_nothing_counts_nothing() {
+        let ack = PubAck {
+            stream: "A".into(),
+            batch: Some("b".into()),
+            ..PubAck::default()
+        };
+        assert_eq!(encoded(&ack), r#"{"stream":"A","seq":0,"batch":"b","count":0}"#);
     }
 
     #[test]

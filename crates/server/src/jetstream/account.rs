@@ -193,21 +193,32 @@ impl JsAccount {
 
     /// Publishes an event to whoever listens.
     pub(crate) fn advise<B: EventBody>(&self, server: &Shared, body: impl FnOnce() -> B, subject: &str) {
-        if self.listens(subject) {
-            let event = Event {
-                id: event_id(),
-                timestamp: Timestamp::from_unix_nanos(super::wall_ns(server)),
-                body: body(),
-            };
-            server.publish(
-                &self.account,
-                subject.as_bytes(),
-                None,
-                b"",
-                &Bytes::from(event.to_vec()),
-            );
-        }
+        advise(server, &self.account, body, subject);
     }
+}
+
+/// Publishes an event in an account to whoever listens.
+pub(crate) fn advise<B: EventBody>(
+    server: &Shared,
+    account: &Arc<Account>,
+    body: impl FnOnce() -> B,
+    subject: &str,
+) {
+    if account.matches(subject.as_bytes()).1.is_empty() {
+        return;
+    }
+    let event = Event {
+        id: event_id(),
+        timestamp: Timestamp::from_unix_nanos(super::wall_ns(server)),
+        body: body(),
+    };
+    server.publish(
+        account,
+        subject.as_bytes(),
+        None,
+        b"",
+        &Bytes::from(event.to_vec()),
+    );
 }
 
 /// 22 random characters.

@@ -41,6 +41,7 @@ pub(crate) mod stream;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -49,6 +50,7 @@ use windjet_store::{Clock, Durability, Store};
 
 use account::JsAccount;
 use consumer::Now;
+use publish::{batch, fast};
 
 use crate::options::JetStreamOptions;
 use crate::server::Shared;
@@ -76,6 +78,10 @@ pub(crate) struct JetStream {
     pub(crate) max_payload: usize,
     /// Reads of messages that are not in memory, at the same time.
     pub(crate) reads: Arc<Semaphore>,
+    /// What the open atomic batches of all streams take.
+    pub(crate) atomic_batches: batch::Shared,
+    /// Open fast batches of all streams.
+    pub(crate) fast_batches: Arc<AtomicU64>,
 }
 
 impl JetStream {
@@ -95,6 +101,22 @@ impl JetStream {
     /// Options of the server.
     pub(crate) fn options(&self) -> &JetStreamOptions {
         &self.options
+    }
+
+    /// Limits of atomic and of fast batches.
+    pub(crate) fn batch_limits(&self) -> (batch::Limits, fast::Limits) {
+        let limits = &self.options.limits;
+        let number = |set: Option<i64>| set.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+        let count = |set: Option<i64>| number(set).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let (mut atomic, mut fast) = (batch::Limits::default(), fast::Limits::default());
+        atomic.per_stream = count(limits.batch_max_inflight_per_stream).unwrap_or(atomic.per_stream);
+        atomic.total = number(limits.batch_max_inflight_total).unwrap_or(atomic.total);
+        atomic.messages = count(limits.batch_max_msgs).unwrap_or(atomic.messages);
+        if let Some(timeout) = limits.batch_timeout {
+            let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            (atomic.timeout, fast.timeout) = (timeout, timeout);
+        }
+        (atomic, fast)
     }
 
     /// JetStream of an account, if it has it.

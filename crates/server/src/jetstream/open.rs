@@ -127,6 +127,8 @@ pub(crate) fn open(options: &Options) -> Result<Option<JetStream>, JetStreamErro
         accounts: RwLock::new(HashMap::new()),
         max_payload: usize::try_from(options.max_payload).unwrap_or(1 << 20),
         reads: Arc::new(Semaphore::new(2)),
+        atomic_batches: super::batch::Shared::default(),
+        fast_batches: Arc::default(),
     }))
 }
 

@@ -115,17 +115,15 @@ impl Overlay {
         self.live().rev().find(|a| a.subject == subject).map(|a| a.seq)
     }
 
-    /// The oldest staged message of a subject that no staged operation removes.
-    pub(crate) fn subject_first(&self, subject: u128) -> Option<u64> {
-        self.subjects.get(&subject).filter(|s| s.added > 0)?;
-        self.live().find(|a| a.subject == subject).map(|a| a.seq)
-    }
-
     /// The first staged message of a subject at or after `from` that no staged operation removes.
     pub(crate) fn subject_next(&self, subject: u128, from: u64) -> Option<u64> {
-        self.subjects.get(&subject).filter(|s| s.added > 0)?;
-        self.live()
-            .find(|a| a.seq >= from && a.subject == subject)
+        self.subjects
+            .get(&subject)
+            .filter(|s| s.added > 0 && s.last_seq >= from)?;
+        let start = self.added.partition_point(|a| a.seq < from);
+        self.added
+            .range(start..)
+            .find(|a| a.subject == subject && !self.is_removed(a.seq))
             .map(|a| a.seq)
     }
 
@@ -211,10 +209,11 @@ mod tests {
         o.remove(staged(4, 5, 1));
         assert_eq!((o.messages, o.bytes), (1, 10));
         assert_eq!(
-            (o.subject_count(1), o.subject_last(1), o.subject_first(1)),
+            (o.subject_count(1), o.subject_last(1), o.subject_next(1, 0)),
             (0, Some(10), Some(10))
         );
         assert_eq!(o.next_live(11), Some(12));
+        assert_eq!((o.subject_next(1, 11), o.subject_next(2, 11)), (None, Some(12)));
         o.committed(2);
         assert_eq!((o.messages, o.subject_count(1)), (-1, -2));
         o.committed(4);

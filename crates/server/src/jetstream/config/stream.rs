@@ -137,9 +137,6 @@ pub(crate) fn create(request: StreamConfigRequest, rules: &Rules<'_>) -> Result<
 
 /// What this version does not have yet is refused, so that nobody relies on it.
 pub(crate) fn check_available(config: &StreamConfig) -> Result<(), ApiError> {
-    if config.allow_atomic || config.allow_batched {
-        return Err(invalid("atomic and fast batches are not part of this version"));
-    }
     if config.mirror.is_some() || !config.sources.is_empty() {
         return Err(invalid("mirrors and sources are not part of this version"));
     }

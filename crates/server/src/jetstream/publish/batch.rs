@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use windjet_protocol::header::{block, names};
+use windjet_protocol::jetstream::advisory::BatchAbandonReason as Reason;
 use windjet_protocol::jetstream::{API_LEVEL, ApiError, ErrorCode};
 
 use super::check::{Incoming, Place, Plan, Stop, check, check_size};
@@ -55,37 +56,12 @@ impl Default for Limits {
 }
 
 /// What the open batches of a server take.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Shared {
     /// Open batches.
     pub(crate) batches: Arc<AtomicU64>,
     /// Bytes in them.
     pub(crate) bytes: Arc<AtomicU64>,
-}
-
-/// Why a batch was given up, as the advisory tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// No message came for too long.
-    Timeout,
-    /// Too many messages or bytes.
-    Large,
-    /// A message is missing, or came twice.
-    Incomplete,
-    /// It needs a later version of the API.
-    Unsupported,
-}
-
-impl Reason {
-    /// The word in the advisory.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Large => "large",
-            Self::Incomplete => "incomplete",
-            Self::Unsupported => "unsupported",
-        }
-    }
 }
 
 /// A message that waits for its batch.
@@ -376,6 +352,8 @@ pub(crate) struct Planned<'b> {
     pub(crate) seq: u64,
     /// Everything else.
     pub(crate) plan: Plan<'b>,
+    /// Whether nobody wants it: it uses up its sequence and is removed at once.
+    pub(crate) skipped: bool,
 }
 
 impl Batch {
@@ -412,9 +390,9 @@ impl Batch {
             let seq = overlay.last_seq() + 1;
             let message = Incoming::new(&waiting.subject, &waiting.block, &waiting.payload);
             let place = Place::Batch { first: index == 0 };
-            let plan = match check(rules, &overlay, &message, place) {
-                Ok(plan) => plan,
-                Err(Stop::Skip { id }) => skipped(rules, &message, id, seq),
+            let (plan, skipped) = match check(rules, &overlay, &message, place) {
+                Ok(plan) => (plan, false),
+                Err(Stop::Skip { id }) => (skipped(rules, &message, id, seq), true),
                 Err(stop) => return Err(stop),
             };
             overlay.add(&waiting.subject, &plan);
@@ -422,6 +400,7 @@ impl Batch {
                 subject: &waiting.subject,
                 seq,
                 plan,
+                skipped,
             });
         }
         Ok(planned)

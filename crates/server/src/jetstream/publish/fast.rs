@@ -102,7 +102,7 @@ impl<'r> Control<'r> {
     }
 
     /// Whether the message opens a batch.
-    fn opens(&self) -> bool {
+    pub(crate) fn opens(&self) -> bool {
         self.op == Op::Start || (self.op == Op::Commit && self.seq == 1)
     }
 }
@@ -129,6 +129,15 @@ pub(crate) struct Answer {
     pub(crate) error: Option<ApiError>,
 }
 
+impl From<ApiError> for Answer {
+    fn from(error: ApiError) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::default()
+        }
+    }
+}
+
 /// What to do with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -146,10 +155,7 @@ impl From<ErrorCode> for Step {
 
 impl From<ApiError> for Step {
     fn from(error: ApiError) -> Self {
-        Self::Answer(Answer {
-            error: Some(error),
-            ..Answer::default()
-        })
+        Self::Answer(error.into())
     }
 }
 
@@ -360,6 +366,9 @@ impl FastBatches {
         let commit = control.op == Op::Commit;
         if known.is_none() {
             if let (Outcome::Refused(error), false) = (&outcome, control.lenient) {
+                if !commit {
+                    answer.flow.push(self.opened(control).ack());
+                }
                 answer.error = Some(error.clone());
                 return answer;
             }
@@ -372,12 +381,13 @@ impl FastBatches {
         open.touched = now;
         if control.seq > open.last + 1 {
             answer.flow.push(open.gap(control.seq));
+            open.last = control.seq - 1;
         }
         match outcome {
             Outcome::Refused(error) => {
                 let seq = control.seq;
                 answer.flow.push(BatchFlow::Error { seq, error });
-                if control.lenient {
+                if control.lenient && !commit {
                     open.last = seq;
                 }
             }
@@ -392,7 +402,7 @@ impl FastBatches {
                 answer.flow.extend(open.advance(count));
             }
         }
-        // A refused message of a batch that may have no gaps was not counted.
+        // A refused message is not counted where it is the last, because it says so or because nothing may be missing.
         if commit || open.last < control.seq {
             answer.end = open.end();
             self.forget(control.id);
@@ -402,21 +412,26 @@ impl FastBatches {
         answer
     }
 
-    /// Opens a batch and tells how often it is acknowledged.
-    fn begin(&mut self, control: &Control<'_>, answer: &mut Answer) -> Open {
+    /// A batch that begins now.
+    fn opened(&self, control: &Control<'_>) -> Open {
         let every = if self.open.is_empty() {
             control.flow.min(UNACKED)
         } else {
             1
         };
-        let open = Open {
+        Open {
             flow: control.flow,
             every,
             last: 0,
             acked: 0,
             stored: 0,
             touched: 0,
-        };
+        }
+    }
+
+    /// Opens a batch and tells how often it is acknowledged.
+    fn begin(&mut self, control: &Control<'_>, answer: &mut Answer) -> Open {
+        let open = self.opened(control);
         answer.flow.push(open.ack());
         self.total.fetch_add(1, Ordering::Relaxed);
         self.open.insert(control.id.into(), open);
@@ -469,18 +484,18 @@ pub(crate) fn stored_block<'m>(message: &Incoming<'m>) -> Cow<'m, [u8]> {
 /// A batch of one message, which never was open.
 fn single(control: &Control<'_>, outcome: Outcome) -> Answer {
     let mut answer = Answer::default();
-    let (seq, duplicate) = match outcome {
-        Outcome::Stored(seq) => (seq, false),
-        Outcome::Duplicate(seq) if !control.lenient => (seq, true),
-        Outcome::Duplicate(_) => (0, false),
+    let (seq, count, duplicate) = match outcome {
+        Outcome::Stored(seq) => (seq, 1, false),
+        Outcome::Duplicate(seq) if !control.lenient => (seq, 1, true),
+        Outcome::Duplicate(_) => (0, 1, false),
         Outcome::Refused(error) => {
             answer.flow.push(BatchFlow::Error { seq: 1, error });
-            (0, false)
+            (0, 0, false)
         }
     };
     answer.end = Some(Final {
         seq,
-        count: 1,
+        count,
         duplicate,
     });
     answer

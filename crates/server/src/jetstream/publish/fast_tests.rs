@@ -295,9 +295,9 @@ fn refused_messages() {
     assert_eq!(c.send_with("m.2.ok.1.0", refused()), "ack 0/2 err 1:10071");
     assert_eq!(c.send_with("m.2.ok.2.1", refused()), "err 2:10071");
     assert_eq!(c.send("m.2.ok.3.1"), "ack 2/2");
-    assert_eq!(c.send_with("m.2.ok.4.2", refused()), "err 4:10071 end 1 4");
+    assert_eq!(c.send_with("m.2.ok.4.2", refused()), "err 4:10071 end 1 3");
 
-    assert_eq!(c.send_with("n.2.fail.1.0", refused()), "error 10071");
+    assert_eq!(c.send_with("n.2.fail.1.0", refused()), "ack 0/2 error 10071");
     assert_eq!(c.send("n.2.fail.2.1"), UNKNOWN);
     c.send("n.2.fail.1.0");
     assert_eq!(c.send("n.2.fail.2.1"), "ack 2/2");
@@ -307,7 +307,12 @@ fn refused_messages() {
     assert_eq!(c.send_with("n.2.fail.2.2", refused()), "err 2:10071 end 4 1");
 
     assert_eq!(c.send_with("q.2.fail.1.2", refused()), "error 10071");
-    assert_eq!(c.send_with("q.2.ok.1.2", refused()), "err 1:10071 end 0 1");
+    assert_eq!(c.send_with("q.2.ok.1.2", refused()), "err 1:10071 end 0 0");
+    c.send("v.2.ok.1.0");
+    assert_eq!(
+        c.send_with("v.2.ok.5.2", refused()),
+        "gap 2/5 err 5:10071 end 5 4"
+    );
     assert!(c.batches.is_empty());
 }
 

@@ -222,7 +222,6 @@ pub(crate) fn with_field<'b>(block: Cow<'b, [u8]>, name: &str, value: &[u8]) -> 
     Cow::Owned(owned)
 }
 
-#[cfg(test)]
 /// Takes all fields of a name out of a block; a block without them is not copied.
 pub(crate) fn without<'b>(block: Cow<'b, [u8]>, name: &str) -> Cow<'b, [u8]> {
     if !block::contains(&block, name) {

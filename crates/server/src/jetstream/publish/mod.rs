@@ -14,17 +14,14 @@
 //! * [`republish`]: what is published again.
 //! * [`counter`]: messages that add to a number.
 
-#[cfg(test)]
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod counter;
 pub(crate) mod cron;
 pub(crate) mod evict;
 pub(crate) mod expiry;
-#[cfg(test)]
 pub(crate) mod fast;
 pub(crate) mod headers;
-#[cfg(test)]
 mod overlay;
 pub(crate) mod republish;
 pub(crate) mod rules;

@@ -24,10 +24,8 @@ pub(crate) trait View {
     fn subject(&self, subject: &[u8]) -> Subject;
     /// The first live sequence of a subject at or after `from`.
     fn subject_next(&self, subject: &[u8], from: u64) -> Option<u64>;
-    #[cfg(test)]
     /// A number that stands for a subject, other numbers for all others.
     fn subject_key(&self, subject: &[u8]) -> u128;
-    #[cfg(test)]
     /// The same for the subject of a live message.
     fn subject_key_of(&self, seq: u64) -> Option<u128>;
     /// The newest live sequence over all subjects that match a pattern with wildcards.

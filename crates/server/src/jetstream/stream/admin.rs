@@ -347,6 +347,7 @@ impl Task {
         let (account, subjects) = (self.account.account.clone(), self.config.subjects.clone());
         self.subscriptions.replace(&account, &self.stream, &subjects);
         self.ingest.configure(&self.config, &self.js);
+        self.batches.configure(&self.ingest.rules);
         let home = self.home();
         for slot in self.consumers.slots.values_mut() {
             slot.consumer.set_home(home.clone());

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windjet_protocol::jetstream::publish::{PubAck, encode_pub_error};
 use windjet_protocol::jetstream::{ApiError, DiscardPolicy, ErrorCode, StreamConfig};
-use windjet_store::{Append, Duplicate, Found, Matcher, Op, SeqRange, StageError, StreamWriter, Subject};
+use windjet_store::{
+    Append, Duplicate, Found, Matcher, Op, SeqRange, StageError, StreamWriter, Subject, Ticket,
+};
 
 use super::consumers::Consumers;
 use super::inbox::Item;
 use super::outbox::Out;
 use super::task::{Feed, Task};
+use super::upkeep::Upkeep;
 use crate::jetstream::JetStream;
 use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
 use crate::jetstream::publish::check::{Incoming, Place, Plan, Stop, check};
 use crate::jetstream::publish::counter::{Known as Counted, Total, Totals};
+use crate::jetstream::publish::fast::Control;
 use crate::jetstream::publish::headers::PublishHeaders;
 use crate::jetstream::publish::republish::Republisher;
 use crate::jetstream::publish::rules::Rules;
@@ -58,11 +62,6 @@ impl Ingest {
         self.republish.is_some()
     }
 
-    /// When something is due.
-    pub(super) fn deadline(&self) -> Option<u64> {
-        None
-    }
-
     /// The journal has failed: what was staged is not there.
     pub(super) fn forget(&mut self) {
         self.totals.clear();
@@ -88,7 +87,7 @@ fn rules(config: &StreamConfig, js: &JetStream) -> Rules {
 }
 
 /// A stream as its owner knows it, for the checks.
-struct Known<'t> {
+pub(super) struct Known<'t> {
     writer: &'t StreamWriter,
     consumers: &'t Consumers,
     account: &'t JsAccount,
@@ -98,7 +97,26 @@ struct Known<'t> {
     memory: bool,
 }
 
-impl Known<'_> {
+impl<'t> Known<'t> {
+    pub(super) fn new(
+        writer: &'t StreamWriter,
+        consumers: &'t Consumers,
+        account: &'t JsAccount,
+        ingest: &'t Ingest,
+        upkeep: &'t Upkeep,
+        memory: bool,
+    ) -> Self {
+        Self {
+            writer,
+            consumers,
+            account,
+            totals: &ingest.totals,
+            schedules: &upkeep.schedules,
+            last_id: ingest.last_id.as_deref().unwrap_or_default(),
+            memory,
+        }
+    }
+
     fn settled(&self) -> Result<(), NotYet> {
         if self.writer.staged_op() > self.writer.committed_op() {
             return Err(NotYet);
@@ -128,12 +146,10 @@ impl View for Known<'_> {
         self.writer.subject_next(subject, from)
     }
 
-    #[cfg(test)]
     fn subject_key(&self, subject: &[u8]) -> u128 {
         self.writer.subject_key(subject)
     }
 
-    #[cfg(test)]
     fn subject_key_of(&self, seq: u64) -> Option<u128> {
         self.writer.subject_key_of(seq)
     }
@@ -188,25 +204,25 @@ impl View for Known<'_> {
 
 impl Task {
     /// Takes a publish; gives it back when the store cannot take it now.
-    pub(super) fn publish(&mut self, item: Item, _now: Now) -> Option<Item> {
+    pub(super) fn publish(&mut self, item: Item, now: Now) -> Option<Item> {
         let rules = self.ingest.rules.clone();
         let subject = rules.stored_subject(&item.subject);
         let message = Incoming::new(&subject, &item.headers, &item.payload);
-        if message.headers.is_batched() && !rules.atomic {
-            self.answer_publish(&item, Outcome::Refused(ErrorCode::AtomicPublishDisabled.error()));
-            return None;
-        }
-        if item.reply.ends_with(b".$FI") && !rules.fast {
-            self.answer_publish(&item, Outcome::Refused(ErrorCode::BatchPublishDisabled.error()));
-            return None;
-        }
-        match self.offer(&rules, &message) {
-            Some(outcome) => {
-                self.answer_publish(&item, outcome);
-                None
+        let control = Control::parse(&item.reply);
+        let done = if let Some(control) = control {
+            self.publish_fast(&rules, control, &message, &item, now)
+        } else if message.headers.is_batched() {
+            self.publish_atomic(&rules, &message, &item, now)
+        } else {
+            match self.offer(&rules, &message) {
+                Some(outcome) => {
+                    self.answer_publish(&item, outcome);
+                    true
+                }
+                None => false,
             }
-            None => Some(item),
-        }
+        };
+        if done { None } else { Some(item) }
     }
 
     /// Decides on a message and stages it; `None` when the store cannot take it now.
@@ -219,15 +235,14 @@ impl Task {
             self.learn_last_id();
         }
         loop {
-            let known = Known {
-                writer: &self.writer,
-                consumers: &self.consumers,
-                account: &self.account,
-                totals: &self.ingest.totals,
-                schedules: &self.upkeep.schedules,
-                last_id: self.ingest.last_id.as_deref().unwrap_or_default(),
-                memory: rules.memory,
-            };
+            let known = Known::new(
+                &self.writer,
+                &self.consumers,
+                &self.account,
+                &self.ingest,
+                &self.upkeep,
+                rules.memory,
+            );
             return match check(rules, &known, message, Place::Alone) {
                 Ok(plan) => match self.store(message.subject, plan) {
                     Ok(seq) => Some(Outcome::Stored { seq }),
@@ -269,7 +284,19 @@ impl Task {
             .writer
             .stage(Op::Append(append))
             .map_err(|error| refusal(&error))?;
+        let seq = ticket.seq;
+        self.staged(subject, plan, ticket, false);
+        Ok(seq)
+    }
+
+    /// What follows when a message is staged. One that was skipped nobody hears of.
+    pub(super) fn staged(&mut self, subject: &[u8], plan: Plan<'_>, ticket: Ticket, skipped: bool) {
         self.ingest.last_id = Some(plan.id.unwrap_or_default().to_vec());
+        if skipped {
+            return;
+        }
+        let remove = plan.remove.ranges();
+        let purge = plan.purge(subject, ticket.seq);
         if let Some(total) = plan.counter {
             self.ingest.totals.put(subject, ticket.seq, Ok(total));
             self.ingest.totals.trim(self.stream.reader.state().last_seq);
@@ -298,10 +325,9 @@ impl Task {
         };
         self.upkeep
             .stored(&self.config, subject, ticket.seq, ticket.time, plan.ttl, when);
-        Ok(ticket.seq)
     }
 
-    fn answer_publish(&mut self, item: &Item, outcome: Outcome) {
+    pub(super) fn answer_publish(&mut self, item: &Item, outcome: Outcome) {
         let op = self.writer.staged_op();
         if let Some(source) = &item.entry.source {
             let source = source.clone();
@@ -445,7 +471,7 @@ impl Task {
 }
 
 /// Why the store refuses, for the client; `None` when it will take it later.
-fn refusal(error: &StageError) -> Option<ApiError> {
+pub(super) fn refusal(error: &StageError) -> Option<ApiError> {
     Some(match error {
         StageError::Busy | StageError::Barrier => return None,
         StageError::TooLong { .. } => ErrorCode::StoreFailed.with("message too large"),

@@ -4,12 +4,14 @@
 //! * [`call`]: management calls and where their answers go.
 //! * [`task`]: the loop and the order of a turn.
 //! * [`ingest`]: a publish, from its checks to its acknowledgement.
+//! * [`batches`]: publishes that belong together.
 //! * [`outbox`]: replies that wait for the journal.
 //! * [`admin`]: management calls on the stream, [`consumers`] and [`roster`] its consumers.
 //! * [`upkeep`]: limits, age, per-message times to live, schedules: what happens without being asked.
 //! * [`sink`]: subscriptions of the stream in its account's trie.
 
 pub(crate) mod admin;
+mod batches;
 pub(crate) mod call;
 pub(crate) mod consumers;
 pub(crate) mod inbox;

@@ -19,6 +19,7 @@ use windjet_protocol::jetstream::{ErrorCode, StreamConfig};
 use windjet_store::StreamWriter;
 
 use super::Stream;
+use super::batches::OpenBatches;
 use super::call::Call;
 use super::consumers::Consumers;
 use super::inbox::Item;
@@ -51,6 +52,7 @@ pub(crate) struct Task {
     pub(super) receivers: Receivers,
     pub(super) consumers: Consumers,
     pub(super) ingest: Ingest,
+    pub(super) batches: OpenBatches,
     pub(super) upkeep: Upkeep,
     /// Publishes taken from the inbox that the store could not take yet.
     pub(super) waiting: VecDeque<Item>,
@@ -223,7 +225,7 @@ impl Task {
     fn deadline(&self) -> Option<u64> {
         let mut due = self.upkeep.deadline();
         due = earlier(due, self.consumers.deadline());
-        due = earlier(due, self.ingest.deadline());
+        due = earlier(due, self.batches.deadline());
         if !self.waiting.is_empty() {
             // The store calls when it has room; on a full disk it tries by itself, and so does this.
             due = earlier(due, Some(self.now().mono + 100_000_000));
@@ -310,6 +312,7 @@ impl Task {
         let mut task = Self {
             consumers: Consumers::default(),
             upkeep: Upkeep::default(),
+            batches: OpenBatches::new(&js),
             server,
             js,
             account,

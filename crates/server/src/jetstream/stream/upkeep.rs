@@ -193,6 +193,7 @@ impl Task {
     /// What is due by time.
     pub(super) fn due(&mut self, now: Now) {
         self.consumers_due(now);
+        self.batches_due(now);
         self.take_scanned();
         if self.upkeep.retry_at.is_some_and(|due| due <= now.mono) {
             self.upkeep.retry_at = None;

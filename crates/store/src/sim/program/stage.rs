@@ -52,6 +52,13 @@ impl Run {
         if writer.subject_first(subject) != of().min() {
             return wrong("subject's first");
         }
+        if writer.subject_next(subject, from) != of().find(|seq| *seq >= from) {
+            return wrong("subject's next");
+        }
+        let key = newest.messages.get(&from).map(|m| writer.subject_key(&m.subject));
+        if writer.subject_key_of(from) != key {
+            return wrong("subject's key");
+        }
         Ok(())
     }
 

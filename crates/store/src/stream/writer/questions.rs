@@ -86,27 +86,19 @@ impl StreamWriter {
 
     /// The oldest live sequence of a subject: what a per-subject limit evicts next.
     pub fn subject_first(&self, subject: &[u8]) -> Option<u64> {
-        let committed = {
-            let mut index = self.shared.index.write();
-            index.subject(subject).and_then(|state| {
-                let set = crate::index::Matching::One(index.subjects.find(subject)?);
-                let mut at = state.first;
-                while self.overlay.is_removed(at) {
-                    at = index.next_match(&set, at + 1)?;
-                }
-                Some(at)
-            })
-        };
-        committed.or_else(|| self.overlay.subject_first(self.core.hash(subject)))
+        self.subject_next(subject, 0)
     }
 
     /// The first live sequence of a subject at or after `from`.
     pub fn subject_next(&self, subject: &[u8], from: u64) -> Option<u64> {
         let committed = {
-            let index = self.shared.index.read();
-            index.subjects.find(subject).and_then(|id| {
-                let set = crate::index::Matching::One(id);
-                let mut at = index.next_match(&set, from)?;
+            let mut index = self.shared.index.write();
+            index.subject(subject).and_then(|state| {
+                let set = crate::index::Matching::One(index.subjects.find(subject)?);
+                let mut at = state.first;
+                if at < from {
+                    at = index.next_match(&set, from)?;
+                }
                 while self.overlay.is_removed(at) {
                     at = index.next_match(&set, at + 1)?;
                 }
@@ -116,12 +108,12 @@ impl StreamWriter {
         committed.or_else(|| self.overlay.subject_next(self.core.hash(subject), from))
     }
 
-    /// A number that stands for a subject while the store is open, other numbers for all others.
+    /// A number that stands for a subject while the store is open; two subjects do not share one.
     pub fn subject_key(&self, subject: &[u8]) -> u128 {
         self.core.hash(subject)
     }
 
-    /// [`StreamWriter::subject_key`] of a live message.
+    /// The same for the subject of a live message.
     pub fn subject_key_of(&self, seq: u64) -> Option<u128> {
         if self.overlay.is_removed(seq) {
             return None;
