@@ -3,7 +3,7 @@
 //! Look-ups take a read lock for a moment. Creating, updating and deleting a stream go one at a time per account
 //! ([`JsAccount::admin`]), because names, subjects and reservations of all its streams belong together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +16,7 @@ use windjet_protocol::subject;
 
 use super::stream::Stream;
 use super::stream::call::Asker;
+use super::stream::source::follow::{Follower, Followers};
 use crate::account::Account;
 use crate::options::AccountJetStreamLimits;
 use crate::server::Shared;
@@ -27,6 +28,8 @@ pub(crate) struct JsAccount {
     pub(crate) account: Arc<Account>,
     streams: RwLock<BTreeMap<Arc<str>, Arc<Stream>>>,
     limits: RwLock<AccountJetStreamLimits>,
+    /// Who copies from streams, by their names, whether they exist or not.
+    followers: Mutex<HashMap<String, Arc<Followers>>>,
     /// Held while streams are created, changed or deleted.
     pub(crate) admin: Mutex<()>,
     total: AtomicU64,
@@ -41,6 +44,7 @@ impl JsAccount {
             account,
             streams: RwLock::default(),
             limits: RwLock::new(limits),
+            followers: Mutex::default(),
             admin: Mutex::new(()),
             total: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -85,8 +89,34 @@ impl JsAccount {
     }
 
     /// Adds a stream. Under [`JsAccount::admin`].
-    pub(crate) fn insert(&self, stream: Arc<Stream>) {
-        self.streams.write().insert(stream.name.clone(), stream);
+    pub(crate) fn insert(&self, stream: &Arc<Stream>) {
+        self.streams.write().insert(stream.name.clone(), stream.clone());
+        if let Some(followers) = self.followers.lock().get(&*stream.name) {
+            stream.set_followers(Some(followers.clone()));
+            followers.tell();
+        }
+    }
+
+    /// From now on `follower` hears of the stream with a name: of what it stores, that it comes, that it goes.
+    pub(crate) fn follow(&self, name: &str, follower: Arc<Follower>) {
+        let mut all = self.followers.lock();
+        let followers = all.entry(name.to_owned()).or_default();
+        followers.add(follower);
+        if let Some(stream) = self.stream(name) {
+            stream.set_followers(Some(followers.clone()));
+        }
+    }
+
+    /// It hears nothing any more.
+    pub(crate) fn unfollow(&self, name: &str, follower: &Arc<Follower>) {
+        let mut all = self.followers.lock();
+        let Some(followers) = all.get(name) else { return };
+        if followers.remove(follower) {
+            all.remove(name);
+            if let Some(stream) = self.stream(name) {
+                stream.set_followers(None);
+            }
+        }
     }
 
     /// Takes a stream out, if it is still this one. Under [`JsAccount::admin`] or by the stream's own task.
@@ -97,6 +127,10 @@ impl JsAccount {
             .is_some_and(|known| Arc::ptr_eq(known, stream))
         {
             streams.remove(&stream.name);
+        }
+        drop(streams);
+        if let Some(followers) = self.followers.lock().get(&*stream.name) {
+            followers.tell();
         }
     }
 

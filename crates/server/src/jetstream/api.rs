@@ -203,14 +203,19 @@ impl Serving<'_> {
         let result = decode::<StreamListRequest>(&self.asker.body, self.strict).map(|request| {
             let streams = self.filtered(&request.subject);
             let page = Page::new(streams.len(), request.offset, STREAM_LIST_LIMIT);
-            let now = Timestamp::from_unix_nanos(self.js.now().wall);
-            let infos = streams[page.range()].iter().map(|stream| StreamInfo {
-                config: (*stream.config()).clone(),
-                created: stream.created,
-                state: stream.state(),
-                domain: self.context.account.domain().map(str::to_owned),
-                ts: now,
-                ..StreamInfo::default()
+            let now = self.js.now();
+            let infos = streams[page.range()].iter().map(|stream| {
+                let (mirror, sources) = stream.copying(now);
+                StreamInfo {
+                    mirror,
+                    sources,
+                    config: (*stream.config()).clone(),
+                    created: stream.created,
+                    state: stream.state(),
+                    domain: self.context.account.domain().map(str::to_owned),
+                    ts: Timestamp::from_unix_nanos(now.wall),
+                    ..StreamInfo::default()
+                }
             });
             StreamListResponse {
                 page,
@@ -445,7 +450,6 @@ pub(super) fn create(
 ) -> Result<Arc<Stream>, ApiError> {
     let _admin = account.admin.lock();
     let config = super::config::stream::create(request, &js.neighbours(account).rules())?;
-    super::config::stream::check_available(&config)?;
     if let Some(known) = account.stream(&config.name) {
         return if known.config().is_same_as(&config) {
             Ok(known)
@@ -472,7 +476,7 @@ pub(super) fn create(
         config,
         writer.reader(),
     ));
-    account.insert(stream.clone());
+    account.insert(&stream);
     let task = task::Task::new(
         server.clone(),
         js.clone(),

@@ -230,7 +230,7 @@ fn recover(
     }
     let created = Timestamp::from_unix_nanos(stored.created);
     let stream = Arc::new(Stream::new(name, created, stored.config, writer.reader()));
-    account.insert(stream.clone());
+    account.insert(&stream);
     task::spawn(task::Task::new(
         server.clone(),
         js.clone(),

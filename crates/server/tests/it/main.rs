@@ -10,6 +10,7 @@ mod jetstream;
 mod jwt_corpus;
 mod monitor;
 mod operation;
+mod sources;
 mod storm;
 mod system;
 mod tls;

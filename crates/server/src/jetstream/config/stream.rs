@@ -135,14 +135,6 @@ pub(crate) fn create(request: StreamConfigRequest, rules: &Rules<'_>) -> Result<
     check::normalised(request, rules)
 }
 
-/// What this version does not have yet is refused, so that nobody relies on it.
-pub(crate) fn check_available(config: &StreamConfig) -> Result<(), ApiError> {
-    if config.mirror.is_some() || !config.sources.is_empty() {
-        return Err(invalid("mirrors and sources are not part of this version"));
-    }
-    Ok(())
-}
-
 /// The configuration after an update.
 ///
 /// # Errors

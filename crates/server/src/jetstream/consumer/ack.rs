@@ -7,6 +7,9 @@ use windjet_store::Position;
 use super::events::Told;
 use super::{AckMessage, Consumer, Now, Port, Pull};
 
+/// Messages that are looked up at once.
+const LOOKED_UP: usize = 1024;
+
 /// Whether an ack is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
@@ -121,16 +124,46 @@ impl Consumer {
         };
         self.acked_at = Some(now.wall);
         self.log.mark();
-        let mut rest = seqs.as_slice();
-        while let Some(first) = rest.first().copied() {
-            let run = rest
-                .iter()
-                .zip(first..)
-                .take_while(|(seq, next)| **seq == *next)
-                .count();
-            port.settled(first, first + run as u64 - 1);
-            rest = &rest[run..];
+        settle_runs(port, &seqs);
+    }
+
+    /// Everything up to a sequence was taken without being delivered: a stream that copies from this one has stored it.
+    pub(crate) fn taken(&mut self, port: &mut dyn Port, up_to: u64, now: Now) {
+        let up_to = up_to.min(self.home.reader.state().last_seq);
+        if up_to <= self.floor.stream_seq {
+            return;
         }
+        let (mut from, mut seqs) = (self.floor.stream_seq + 1, Vec::new());
+        loop {
+            let known = seqs.len();
+            self.home
+                .reader
+                .next_matches(&mut self.matcher, from, LOOKED_UP, &mut seqs);
+            let full = seqs.len() - known == LOOKED_UP;
+            seqs.truncate(seqs.partition_point(|seq| *seq <= up_to));
+            match seqs.last() {
+                Some(last) if full && *last < up_to && seqs.len() > known => from = last + 1,
+                _ => break,
+            }
+        }
+        let fresh = seqs
+            .iter()
+            .filter(|seq| **seq > self.delivered.stream_seq)
+            .count() as u64;
+        self.forget_range(0, up_to);
+        self.delivered = Position {
+            stream_seq: self.delivered.stream_seq.max(up_to),
+            consumer_seq: self.delivered.consumer_seq + fresh,
+        };
+        self.floor = Position {
+            stream_seq: up_to,
+            consumer_seq: self.delivered.consumer_seq,
+        };
+        self.next = self.next.max(up_to + 1);
+        self.acked_at = Some(now.wall);
+        self.recount();
+        self.log.mark();
+        settle_runs(port, &seqs);
     }
 
     fn nak(&mut self, port: &mut dyn Port, subject: &AckSubject<'_>, delay: i64, now: Now) {
@@ -249,6 +282,20 @@ impl Consumer {
                 self.again_or_give_up(port, seq, now);
             }
         }
+    }
+}
+
+/// Says of sequences, given in order, that they are needed no more.
+fn settle_runs(port: &mut dyn Port, seqs: &[u64]) {
+    let mut rest = seqs;
+    while let Some(first) = rest.first().copied() {
+        let run = rest
+            .iter()
+            .zip(first..)
+            .take_while(|(seq, next)| **seq == *next)
+            .count();
+        port.settled(first, first + run as u64 - 1);
+        rest = &rest[run..];
     }
 }
 

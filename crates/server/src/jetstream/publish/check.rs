@@ -11,7 +11,7 @@ use windjet_store::{Duplicate, Purge, Subject};
 
 use super::counter::{Known, Total, integer};
 use super::evict::{self, Removals};
-use super::headers::{Number, PublishHeaders, cleaned, replaced, with_field};
+use super::headers::{Number, PublishHeaders, changed, cleaned, replaced, with_field};
 use super::rules::Rules;
 use super::schedule::{self, Part};
 use super::ttl::Ttl;
@@ -61,6 +61,8 @@ pub(crate) struct Incoming<'m> {
     pub(crate) payload: &'m [u8],
     /// Who publishes it.
     pub(crate) origin: Origin,
+    /// The time to store, where it has one already: in a mirror.
+    pub(crate) time: Option<i64>,
 }
 
 impl<'m> Incoming<'m> {
@@ -72,6 +74,7 @@ impl<'m> Incoming<'m> {
             headers: PublishHeaders::read(block),
             payload,
             origin: Origin::Client,
+            time: None,
         }
     }
 }
@@ -442,7 +445,7 @@ fn merge<'m>(message: &Incoming<'m>, previous: &Total, plan: &mut Plan<'m>) -> R
     let incoming = Total::read(b"", message.payload)?;
     let (total, growth) = previous.merge(stream, &subject, &incoming.value)?;
     let growth = growth.to_string();
-    plan.block = replaced(
+    plan.block = changed(
         std::mem::take(&mut plan.block),
         names::INCREMENT,
         growth.as_bytes(),

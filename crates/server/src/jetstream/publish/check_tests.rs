@@ -390,7 +390,7 @@ fn counters_of_other_streams_are_merged() {
     assert_eq!(stream.payload(3), r#"{"val":"16"}"#);
     assert_eq!(
         stream.block(3),
-        "NATS/1.0\r\nNats-Stream-Source: A 5 > > a.b id\r\nNats-Incr: 3\r\n\
+        "NATS/1.0\r\nNats-Incr: 3\r\nNats-Stream-Source: A 5 > > a.b id\r\n\
          Nats-Counter-Sources: {\"A\":{\"a.b\":\"6\"}}\r\n\r\n"
     );
     // Own increments carry the sources on.

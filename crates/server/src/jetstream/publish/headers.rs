@@ -239,6 +239,22 @@ pub(crate) fn replaced<'b>(block: Cow<'b, [u8]>, name: &str, value: &[u8]) -> Co
     Cow::Owned(owned)
 }
 
+/// Gives the first field of a name another value, where it stands; without one, the field is appended.
+pub(crate) fn changed<'b>(block: Cow<'b, [u8]>, name: &str, value: &[u8]) -> Cow<'b, [u8]> {
+    let place = match block::find(&block, name) {
+        Some(old) if old == value => return block,
+        // The value is a part of the block.
+        Some(old) => {
+            let start = old.as_ptr().addr().saturating_sub(block.as_ptr().addr());
+            start..start + old.len()
+        }
+        None => return with_field(block, name, value),
+    };
+    let mut owned = block.into_owned();
+    owned.splice(place, value.iter().copied());
+    Cow::Owned(owned)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -406,6 +422,19 @@ mod tests {
             with_field(Cow::Borrowed(b""), "Nats-Rollup", b"sub"),
             block_of(&["Nats-Rollup: sub"])
         );
+    }
+
+    #[test]
+    fn a_changed_value_stays_where_it_is() {
+        let block = block_of(&["Nats-Incr: 6", "A: b"]);
+        let same = changed(Cow::Borrowed(&block), "Nats-Incr", b"6");
+        assert!(matches!(same, Cow::Borrowed(_)));
+        assert_eq!(
+            changed(same, "Nats-Incr", b"-11"),
+            block_of(&["Nats-Incr: -11", "A: b"])
+        );
+        let added = changed(Cow::Borrowed(&block), "C", b"d");
+        assert_eq!(added, block_of(&["Nats-Incr: 6", "A: b", "C: d"]));
     }
 
     proptest! {

@@ -185,6 +185,9 @@ impl Task {
             Call::Gone(holder) => {
                 self.each_consumer(now, |consumer, port| consumer.holder_gone(port, holder, now));
             }
+            Call::Claim(claim) => self.claim(claim, now),
+            Call::Taken { consumer, seq } => self.taken(&consumer, seq, now),
+            Call::Unclaim(consumer) => self.unclaim(&consumer, now),
             Call::Shutdown(done) => {
                 self.each_consumer(now, |consumer, port| consumer.stop(port, Stop::Shutdown, now));
                 self.consumers.store_now(now);
@@ -202,7 +205,10 @@ impl Task {
     fn stream_info(&self) -> StreamInfo {
         let mut config = (*self.config).clone();
         config.metadata = shown(config.metadata);
+        let (mirror, sources) = self.stream.copying(self.now());
         StreamInfo {
+            mirror,
+            sources,
             config,
             created: self.stream.created,
             state: self.stream.state(),
@@ -315,7 +321,6 @@ impl Task {
 
     /// What an update must respect besides the configuration itself.
     fn check_update(&self, config: &windjet_protocol::jetstream::StreamConfig) -> Result<(), ApiError> {
-        crate::jetstream::config::stream::check_available(config)?;
         if self.account.overlaps(config) {
             return Err(ErrorCode::SubjectOverlap.error());
         }
@@ -348,6 +353,7 @@ impl Task {
         self.subscriptions.replace(&account, &self.stream, &subjects);
         self.ingest.configure(&self.config, &self.js);
         self.batches.configure(&self.ingest.rules);
+        self.set_copies();
         let home = self.home();
         for slot in self.consumers.slots.values_mut() {
             slot.consumer.set_home(home.clone());
@@ -367,6 +373,7 @@ impl Task {
             return answer.send(&self.server, Err(error));
         }
         self.account.remove(&self.stream);
+        self.end_copies();
         self.subscriptions.replace(&account.account, &self.stream, &[]);
         self.each_consumer(now, |consumer, port| consumer.stop(port, Stop::Deleted, now));
         self.stream.clear_consumers();

@@ -17,6 +17,7 @@ use windjet_protocol::jetstream::stream::requests::{
 };
 use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, Response, Timestamp};
 
+use super::source::claim::Claim;
 use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Explanation;
 use crate::server::Shared;
@@ -118,6 +119,17 @@ pub(crate) enum Call {
     Interest,
     /// A client is gone.
     Gone(u64),
+    /// A stream that copies from this one wants messages held back.
+    Claim(Arc<Claim>),
+    /// A stream that copies from this one has stored everything up to a sequence.
+    Taken {
+        /// The consumer that holds back for it.
+        consumer: String,
+        /// The sequence.
+        seq: u64,
+    },
+    /// A stream does not copy from this one any more; the consumer that holds back for it goes.
+    Unclaim(String),
     /// The server goes down: tell those who wait, store what is open, end.
     Shutdown(oneshot::Sender<()>),
 }
@@ -143,7 +155,7 @@ impl Call {
             Self::ConsumerUnpin(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerReset(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerExplain(_, answer) => drop(answer.send(None)),
-            Self::Interest | Self::Gone(_) => {}
+            Self::Interest | Self::Gone(_) | Self::Claim(_) | Self::Taken { .. } | Self::Unclaim(_) => {}
             Self::Shutdown(done) => drop(done.send(())),
         }
     }

@@ -244,7 +244,7 @@ impl Task {
                 rules.memory,
             );
             return match check(rules, &known, message, Place::Alone) {
-                Ok(plan) => match self.store(message.subject, plan) {
+                Ok(plan) => match self.store(message, plan) {
                     Ok(seq) => Some(Outcome::Stored { seq }),
                     Err(error) => error.map(Outcome::Refused),
                 },
@@ -267,7 +267,8 @@ impl Task {
     }
 
     /// Stages what was decided. `Err(None)` means later.
-    fn store(&mut self, subject: &[u8], plan: Plan<'_>) -> Result<u64, Option<ApiError>> {
+    fn store(&mut self, message: &Incoming<'_>, plan: Plan<'_>) -> Result<u64, Option<ApiError>> {
+        let subject = message.subject;
         let seq = self.writer.last_seq() + 1;
         let purge = plan.purge(subject, seq);
         let remove = plan.remove.ranges();
@@ -275,7 +276,7 @@ impl Task {
             subject,
             headers: &plan.block,
             payload: &plan.payload,
-            time: None,
+            time: message.time,
             id: plan.id.filter(|_| !self.writer.options().dedup_window.is_zero()),
             remove,
             purge,

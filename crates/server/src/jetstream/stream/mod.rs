@@ -8,6 +8,7 @@
 //! * [`outbox`]: replies that wait for the journal.
 //! * [`admin`]: management calls on the stream, [`consumers`] and [`roster`] its consumers.
 //! * [`upkeep`]: limits, age, per-message times to live, schedules: what happens without being asked.
+//! * [`source`]: messages taken from other streams: mirrors and sources.
 //! * [`sink`]: subscriptions of the stream in its account's trie.
 
 pub(crate) mod admin;
@@ -21,6 +22,7 @@ mod post;
 mod republish;
 mod roster;
 mod sink;
+pub(crate) mod source;
 pub(crate) mod task;
 pub(crate) mod upkeep;
 
@@ -28,13 +30,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use windjet_protocol::jetstream::{StreamConfig, Timestamp};
 use windjet_store::StreamReader;
 
 use call::Call;
 use inbox::Inbox;
+use source::follow::Followers;
+use source::progress::Progress;
 
 /// A stream as everybody but its task sees it.
 #[derive(Debug)]
@@ -52,6 +56,10 @@ pub(crate) struct Stream {
     visible: AtomicUsize,
     /// Whether a consumer wants to hear of clients that go.
     requeues: AtomicBool,
+    /// Streams that copy from it, if any.
+    followers: ArcSwapOption<Followers>,
+    /// How far its own mirror and sources are, if it has any.
+    progress: ArcSwapOption<Vec<Arc<Progress>>>,
 }
 
 /// What has to be known of a consumer to hand it a message.
@@ -75,6 +83,8 @@ impl Stream {
             directory: RwLock::default(),
             visible: AtomicUsize::new(0),
             requeues: AtomicBool::new(false),
+            followers: ArcSwapOption::empty(),
+            progress: ArcSwapOption::empty(),
         }
     }
 
@@ -98,6 +108,18 @@ impl Stream {
         if self.requeues.load(Ordering::Relaxed) {
             // A stream that is gone has nobody to tell.
             drop(self.inbox.call(Call::Gone(connection)));
+        }
+    }
+
+    /// Who copies from it.
+    pub(crate) fn set_followers(&self, followers: Option<Arc<Followers>>) {
+        self.followers.store(followers);
+    }
+
+    /// Something was committed: whoever copies looks.
+    fn tell_followers(&self) {
+        if let Some(followers) = &*self.followers.load() {
+            followers.tell();
         }
     }
 

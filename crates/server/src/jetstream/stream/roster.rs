@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use windjet_protocol::jetstream::consumer::requests::{ConsumerAction, ConsumerCreateResponse};
-use windjet_protocol::jetstream::{ApiError, ConsumerConfig, DeliverPolicy, ErrorCode, RetentionPolicy};
+use windjet_protocol::jetstream::consumer::requests::{
+    ConsumerAction, ConsumerCreateRequest, ConsumerCreateResponse,
+};
+use windjet_protocol::jetstream::{
+    AckPolicy, ApiError, ConsumerConfig, DeliverPolicy, ErrorCode, RetentionPolicy,
+};
 use windjet_store::{FoundSeq, Op, SeqRange};
 
 use super::Entry;
 use super::call::{Answer, CreateConsumer};
+use super::source::is_position;
 use super::task::Task;
 use crate::jetstream::config;
 use crate::jetstream::consumer::{Consumer, Now, Stop};
@@ -28,6 +33,9 @@ impl Task {
         let home = self.home();
         let mut gone = Vec::new();
         for name in reader.consumers() {
+            if is_position(&name) {
+                continue;
+            }
             let Some(record) = reader.consumer(&name) else {
                 continue;
             };
@@ -53,7 +61,6 @@ impl Task {
 
     /// Makes a consumer known to those who hand it messages.
     fn list_consumer(&mut self, number: u32) {
-        use windjet_protocol::jetstream::AckPolicy;
         let Some(slot) = self.consumers.slots.get(&number) else {
             return;
         };
@@ -157,7 +164,7 @@ impl Task {
             .or_else(|| request.config.durable_name.clone())
             .filter(|name| !name.is_empty());
         let rules = self.js.consumer_rules(&self.account, &self.config);
-        let mut config = config::consumer::check(request, name.as_deref(), &rules)?;
+        let config = config::consumer::check(request, name.as_deref(), &rules)?;
         let known = name.as_deref().and_then(|name| self.consumers.find(name));
         if let Some(number) = known {
             return self.update_consumer(number, config, action, now);
@@ -180,10 +187,39 @@ impl Task {
                 }
             },
         };
+        self.insert_consumer(&name, config, now).map(Created::New)
+    }
+
+    /// Makes the consumer that holds messages back for a stream that copies from this one.
+    pub(super) fn create_internal(
+        &mut self,
+        request: ConsumerCreateRequest,
+        name: &str,
+        now: Now,
+    ) -> Result<(), ApiError> {
+        let rules = self.js.consumer_rules(&self.account, &self.config);
+        let config = config::consumer::check(request, Some(name), &rules)?;
+        // Beside the others of a work queue it is one that takes all of its messages.
+        let plain = ConsumerConfig {
+            ack_policy: AckPolicy::Explicit,
+            deliver_policy: DeliverPolicy::All,
+            ..config.clone()
+        };
+        self.check_work_queue(&plain, None)?;
+        let number = self.insert_consumer(name, config, now)?;
+        self.with_consumer(number, now, |consumer, port| {
+            consumer.announce(port, now);
+            consumer.interest_changed(port, now);
+        });
+        self.list_consumer(number);
+        Ok(())
+    }
+
+    fn insert_consumer(&mut self, name: &str, mut config: ConsumerConfig, now: Now) -> Result<u32, ApiError> {
         config::consumer::stamp(&mut config);
         // Only what is committed is counted by the consumer; what is staged it is told.
         let by_time = self.time_start(&config);
-        let consumer = Consumer::create(self.home(), &name, config, by_time, now);
+        let consumer = Consumer::create(self.home(), name, config, by_time, now);
         let number = self.consumers.insert(consumer);
         if let Err(error) = self.put_consumer(number) {
             self.consumers.remove(number);
@@ -192,7 +228,7 @@ impl Task {
         self.consumers.touch(number, now);
         self.consumers.store_now(now);
         self.store_consumers(now);
-        Ok(Created::New(number))
+        Ok(number)
     }
 
     fn update_consumer(

@@ -1,7 +1,7 @@
 //! The task of a stream.
 //!
 //! A turn, in this order: what the journal has done becomes visible (consumers are told, replies leave); management calls;
-//! acks and pull requests; publishes; what is due by time; deliveries; what consumers must store; one submit. Each lane has a
+//! acks and pull requests; publishes; what is due by time; what origins have; deliveries; what consumers must store; one submit. Each lane has a
 //! budget, so that none starves another; when something is left, the task yields and goes on. With nothing to do it sleeps
 //! until something arrives, the journal calls, or the earliest deadline; an idle stream has no timer.
 //!
@@ -27,6 +27,7 @@ use super::ingest::Ingest;
 use super::outbox::{Out, Outbox};
 use super::post::{Post, Receivers};
 use super::sink::Subscriptions;
+use super::source::Copies;
 use super::upkeep::Upkeep;
 use crate::jetstream::JetStream;
 use crate::jetstream::account::JsAccount;
@@ -62,6 +63,8 @@ pub(crate) struct Task {
     pub(super) feed: VecDeque<(u64, Feed)>,
     /// Whether the creation was announced.
     pub(super) announced: bool,
+    /// Mirror and sources, if it has any.
+    pub(super) copies: Option<Box<Copies>>,
     /// Where a purge that is under way continues.
     pub(super) skip_to: Option<u64>,
     /// The journal has failed: nothing is written any more.
@@ -115,6 +118,7 @@ impl Task {
             self.signals(taken.signals, now);
             self.publishes(taken.publishes, now);
             self.due(now);
+            more |= self.copy(now);
         }
         for round in 0..ROUNDS {
             if !self.ended {
@@ -152,6 +156,7 @@ impl Task {
 
     /// Makes visible what is committed: consumers first, then replies.
     fn commit(&mut self, now: Now) {
+        let before = self.writer.committed_op();
         let committed = match self.writer.commit() {
             Ok(op) => op,
             Err(_) => {
@@ -159,6 +164,9 @@ impl Task {
                 return;
             }
         };
+        if committed > before {
+            self.stream.tell_followers();
+        }
         self.show(committed, now);
         if self.outbox.is_empty() {
             return;
@@ -226,6 +234,7 @@ impl Task {
         let mut due = self.upkeep.deadline();
         due = earlier(due, self.consumers.deadline());
         due = earlier(due, self.batches.deadline());
+        due = earlier(due, self.copies.as_ref().and_then(|copies| copies.deadline()));
         if !self.waiting.is_empty() {
             // The store calls when it has room; on a full disk it tries by itself, and so does this.
             due = earlier(due, Some(self.now().mono + 100_000_000));
@@ -327,6 +336,7 @@ impl Task {
             held: VecDeque::new(),
             feed: VecDeque::new(),
             announced: false,
+            copies: None,
             skip_to: None,
             failed: false,
             ended: false,
@@ -334,6 +344,7 @@ impl Task {
         let now = task.now();
         task.restore_consumers(now);
         task.begin_upkeep(now);
+        task.begin_copies();
         task
     }
 }

@@ -224,3 +224,17 @@ fn without_listeners_a_push_consumer_goes() {
     assert!(bench.deleted);
     assert_eq!(bench.line(), r#"ADVISORY.CONSUMER.DELETED {"action":"delete"}"#);
 }
+
+#[test]
+fn what_another_stream_has_copied_is_settled_without_a_delivery() {
+    let json =
+        r#"{"deliver_subject":"d","ack_policy":"flow_control","max_ack_pending":3,"filter_subject":"a"}"#;
+    let mut bench = Bench::start(&["a", "a", "b", "a", "a"], json);
+    bench.with(|c, port, now| c.taken(port, 4, now));
+    assert_eq!(bench.port.settled, [(1, 2), (4, 4)]);
+    assert_eq!(bench.state(), "4/3 4/3 a0 r0 p1");
+    bench.with(|c, port, now| c.taken(port, 3, now));
+    bench.with(|c, port, now| c.taken(port, 100, now));
+    assert_eq!(bench.port.settled, [(1, 2), (4, 4), (5, 5)]);
+    assert_eq!(bench.state(), "5/4 5/4 a0 r0 p0");
+}
