@@ -229,14 +229,14 @@ impl Serving<'_> {
     /// Hands a call to the stream.
     fn hand(self, stream: &str, make: impl FnOnce(Asker) -> Call) {
         let call = make(self.asker);
-        let call = match self.context.account.stream(stream) {
-            Some(stream) => match stream.inbox.call(call) {
-                Ok(()) => return,
-                Err(call) => *call,
-            },
-            None => call,
-        };
-        call.refuse(self.server);
+        match self.context.account.stream(stream) {
+            Some(stream) => {
+                if let Err(untaken) = stream.inbox.call(call) {
+                    untaken.refuse(self.server);
+                }
+            }
+            None => call.refuse(self.server, &ErrorCode::StreamNotFound.error()),
+        }
     }
 
     fn stream(self, verb: StreamVerb, stream: &str) {
@@ -257,8 +257,8 @@ impl Serving<'_> {
                 match result {
                     Ok(stream) => {
                         let call = Call::Created(Answer::Wire(self.asker));
-                        if let Err(call) = stream.inbox.call(call) {
-                            call.refuse(self.server);
+                        if let Err(untaken) = stream.inbox.call(call) {
+                            untaken.refuse(self.server);
                         }
                     }
                     Err(error) => self.answer::<StreamCreateResponse>(Err(error)),

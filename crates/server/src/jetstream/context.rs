@@ -159,8 +159,8 @@ impl JetStreamContext {
         make: impl FnOnce(Answer<T>) -> Call,
     ) -> Result<T, ApiError> {
         let (sender, answer) = oneshot::channel();
-        if stream.inbox.call(make(Answer::Local(sender))).is_err() {
-            return Err(ErrorCode::StreamNotFound.error());
+        if let Err(untaken) = stream.inbox.call(make(Answer::Local(sender))) {
+            return Err(untaken.error());
         }
         answer
             .await

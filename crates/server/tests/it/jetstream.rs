@@ -144,3 +144,55 @@ async fn a_consumer_says_why_nothing_comes() {
     assert_eq!(js.purge_stream("S", PurgeRequest::default()).await, Ok(1));
     assert!(server.shutdown(PATIENCE).await.complete);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_dropped_lets_go_of_its_folder_and_keeps_what_it_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#))
+        .await
+        .unwrap();
+    js.publish("S", "s", "x").unwrap().await.unwrap();
+    drop((js, server));
+    let again = async {
+        loop {
+            match Server::builder().jetstream(folder.path()).start().await {
+                Ok(server) => break server,
+                // The store is still in the hands of the one before.
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let server = tokio::time::timeout(PATIENCE, again).await.unwrap();
+    let info = server.jetstream().unwrap().stream_info("S").await.unwrap();
+    assert_eq!(info.state.messages, 1);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_publish_has_an_outcome_when_its_stream_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    for _ in 0..10 {
+        js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#))
+            .await
+            .unwrap();
+        let deleting = js.clone();
+        let delete = tokio::spawn(async move { deleting.delete_stream("S").await });
+        let publishes: Vec<_> = (0..500).filter_map(|_| js.publish("S", "s", "x").ok()).collect();
+        delete.await.unwrap().unwrap();
+        for publish in publishes {
+            // Stored before the end, or not: but never nothing.
+            let outcome = tokio::time::timeout(PATIENCE, publish).await.unwrap();
+            let known = matches!(&outcome, Ok(stored) if stored.seq > 0);
+            assert!(
+                known
+                    || matches!(
+                        &outcome,
+                        Err(PublishError::OutcomeUnknown | PublishError::Refused(_))
+                    )
+            );
+        }
+    }
+    assert!(server.shutdown(PATIENCE).await.complete);
+}

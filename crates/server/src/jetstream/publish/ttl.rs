@@ -61,23 +61,6 @@ impl Ttl {
 }
 
 #[cfg(test)]
-/// When a message ends: by its own life time or by the stream's maximum age, whichever is first.
-pub(crate) fn end_of(time: i64, ttl: Option<Ttl>, max_age: Nanos) -> Option<i64> {
-    if ttl == Some(Ttl::Never) {
-        return None;
-    }
-    let own = ttl.and_then(|ttl| ttl.deadline(time));
-    let by_age = max_age
-        .is_positive()
-        .then(|| time.checked_add(max_age.0))
-        .flatten();
-    match (own, by_age) {
-        (Some(own), Some(by_age)) => Some(own.min(by_age)),
-        (own, by_age) => own.or(by_age),
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -137,18 +120,6 @@ mod tests {
         assert_eq!(Ttl::Seconds(0).raised(marker), None);
         assert_eq!(Ttl::Seconds(1).raised(Nanos::from_millis(1500)), None);
         assert_eq!(Ttl::Seconds(1).raised(Nanos::ZERO), None);
-    }
-
-    #[test]
-    fn the_earlier_end_counts_and_never_is_stronger_than_age() {
-        let age = Nanos::from_secs(10);
-        assert_eq!(end_of(0, None, Nanos::ZERO), None);
-        assert_eq!(end_of(0, None, age), Some(10 * SECOND));
-        assert_eq!(end_of(0, Some(Ttl::Seconds(3)), age), Some(3 * SECOND));
-        assert_eq!(end_of(0, Some(Ttl::Seconds(30)), age), Some(10 * SECOND));
-        assert_eq!(end_of(0, Some(Ttl::Seconds(30)), Nanos::ZERO), Some(30 * SECOND));
-        assert_eq!(end_of(0, Some(Ttl::Seconds(u64::MAX)), age), Some(10 * SECOND));
-        assert_eq!(end_of(0, Some(Ttl::Never), age), None);
     }
 
     proptest! {

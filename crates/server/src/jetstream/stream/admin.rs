@@ -148,10 +148,13 @@ impl Task {
                 Some(number) => {
                     self.delete_consumer(number, now);
                     self.then(move |task| {
-                        answer.send(&task.server, Ok(ConsumerDeleteResponse { success: true }));
+                        task.reply(answer, Ok(ConsumerDeleteResponse { success: true }));
                     });
                 }
-                None => answer.send(&self.server, Err(ErrorCode::ConsumerNotFound.error())),
+                // That it is gone may be staged only.
+                None => self.then(move |task| {
+                    task.reply(answer, Err(ErrorCode::ConsumerNotFound.error()));
+                }),
             },
             Call::ConsumerPause(name, until, answer) => match self.consumers.find(&name) {
                 Some(number) => {
@@ -159,9 +162,12 @@ impl Task {
                     let stored = self.put_consumer(number);
                     let result =
                         stored.and_then(|()| paused.ok_or_else(|| ErrorCode::ConsumerNotFound.error()));
-                    self.then(move |task| answer.send(&task.server, result));
+                    self.then(move |task| task.reply(answer, result));
                 }
-                None => answer.send(&self.server, Err(ErrorCode::ConsumerNotFound.error())),
+                // That it is gone may be staged only.
+                None => self.then(move |task| {
+                    task.reply(answer, Err(ErrorCode::ConsumerNotFound.error()));
+                }),
             },
             Call::ConsumerUnpin(name, group, answer) => {
                 let result = match self.consumers.find(&name) {
@@ -219,8 +225,8 @@ impl Task {
 
     fn answer_created(&mut self, answer: Answer<StreamCreateResponse>) {
         let info = self.stream_info();
-        answer.send(
-            &self.server,
+        self.reply(
+            answer,
             Ok(StreamCreateResponse {
                 info,
                 did_create: true,
@@ -240,6 +246,9 @@ impl Task {
     }
 
     fn advise(&self, action: StreamActionKind) {
+        if self.failed {
+            return;
+        }
         let body = StreamAction {
             stream: self.stream.name.to_string(),
             action,
@@ -315,7 +324,7 @@ impl Task {
             task.advise(StreamActionKind::Modify);
             let mut info = task.stream_info();
             info.domain = task.account.domain().map(str::to_owned);
-            answer.send(&task.server, Ok(StreamUpdateResponse { info }));
+            task.reply(answer, Ok(StreamUpdateResponse { info }));
         });
     }
 
@@ -380,7 +389,7 @@ impl Task {
         self.then(move |task| {
             task.advise(StreamActionKind::Delete);
             task.ended = true;
-            answer.send(&task.server, Ok(StreamDeleteResponse { success: true }));
+            task.reply(answer, Ok(StreamDeleteResponse { success: true }));
         });
     }
 
@@ -434,8 +443,8 @@ impl Task {
             }
             let purged = before.saturating_sub(task.stream.reader.state().messages);
             task.then(move |task| {
-                answer.send(
-                    &task.server,
+                task.reply(
+                    answer,
                     Ok(PurgeResponse {
                         success: true,
                         purged,
@@ -479,7 +488,7 @@ impl Task {
         };
         if let Some(error) = refused {
             // It rests on what is staged: another deletion, say.
-            self.then(move |task| answer.send(&task.server, Err(error)));
+            self.then(move |task| task.reply(answer, Err(error)));
             return;
         }
         let range = SeqRange {
@@ -497,7 +506,7 @@ impl Task {
                 self.upkeep.removed(&[range]);
                 self.feed.push_back((ticket.op, Feed::Removed(range)));
                 self.then(move |task| {
-                    answer.send(&task.server, Ok(MessageDeleteResponse { success: true }));
+                    task.reply(answer, Ok(MessageDeleteResponse { success: true }));
                 });
             }
             Err(error) => {
@@ -555,6 +564,11 @@ impl Task {
                     info: Some(info),
                     reset_seq,
                 });
+                let result = if task.failed {
+                    Err(ErrorCode::StoreFailed.with("the outcome is unknown"))
+                } else {
+                    result
+                };
                 answer.send_quietly(&task.server, result);
             }),
             Err(error) => answer.send_quietly(&self.server, Err(error)),
@@ -567,6 +581,6 @@ impl Task {
         let result = self
             .consumer_info(name, now)
             .map(|info| ConsumerCreateResponse { info });
-        answer.send(&self.server, result);
+        self.reply(answer, result);
     }
 }

@@ -15,7 +15,7 @@ use windjet_protocol::jetstream::stream::requests::{
     MessageDeleteRequest, MessageDeleteResponse, PurgeRequest, PurgeResponse, StreamConfigRequest,
     StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest, StreamInfoResponse, StreamUpdateResponse,
 };
-use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, Response, Timestamp};
+use windjet_protocol::jetstream::{ApiError, ApiResponse, Response, Timestamp};
 
 use super::source::claim::Claim;
 use crate::jetstream::account::JsAccount;
@@ -135,9 +135,22 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// Answers a call on a stream that is gone.
-    pub(crate) fn refuse(self, server: &Shared) {
-        let gone = || ErrorCode::StreamNotFound.error();
+    /// Whether somebody asked for it, so that there may be any number; the rest is what the server tells the stream.
+    pub(crate) fn is_asked(&self) -> bool {
+        !matches!(
+            self,
+            Self::Interest
+                | Self::Gone(_)
+                | Self::Claim(_)
+                | Self::Taken { .. }
+                | Self::Unclaim(_)
+                | Self::Shutdown(_)
+        )
+    }
+
+    /// Answers a call that nobody will look at.
+    pub(crate) fn refuse(self, server: &Shared, error: &ApiError) {
+        let gone = || error.clone();
         match self {
             Self::Created(answer) => answer.send(server, Err(gone())),
             Self::Info(_, answer) => answer.send(server, Err(gone())),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use windjet_protocol::jetstream::RetentionPolicy;
 use windjet_protocol::reply::AckSubject;
-use windjet_store::{Found, Message, Op, SeqRange, StageError, StreamReader};
+use windjet_store::{Found, Message, Op, ReadError, SeqRange, StageError, StreamReader};
 
 use super::inbox::{Batch, Inbox, Signal};
 use super::outbox::Out;
@@ -29,6 +29,8 @@ const STORE_WITHIN: u64 = 100_000_000;
 const STORE_AT: usize = 64 << 10;
 /// When a consumer whose receivers are full tries again.
 const FULL_RETRY: u64 = 2_000_000;
+/// When a message that could not be read is tried again.
+const READ_RETRY: u64 = 1_000_000_000;
 /// Consumers that deliver in one turn.
 const TURNS: usize = 64;
 
@@ -62,7 +64,7 @@ pub(super) struct Consumers {
 }
 
 /// A sequence that was read, with its message if it is still there.
-type Read = (u64, Option<Message>);
+type Read = (u64, Result<Option<Message>, ReadError>);
 
 /// Messages that are not in memory, on their way.
 #[derive(Debug, Default)]
@@ -86,15 +88,8 @@ impl Fetcher {
                     tokio::spawn(async move {
                         let _permit = reads.acquire_owned().await;
                         let read = tokio::task::spawn_blocking(move || ticket.read()).await;
-                        let message = match read {
-                            Ok(Ok(message)) => message,
-                            Ok(Err(error)) => {
-                                tracing::error!(seq, "a message cannot be read: {error}");
-                                None
-                            }
-                            Err(_) => None,
-                        };
-                        back.lock().push((seq, message));
+                        let interrupted = |_| Err(ReadError::Io(std::io::ErrorKind::Interrupted.into()));
+                        back.lock().push((seq, read.unwrap_or_else(interrupted)));
                         inbox.wake();
                     });
                 }
@@ -422,12 +417,44 @@ impl Task {
         post.finish();
     }
 
+    /// A message is damaged: it counts as deleted and lost from now on.
+    fn lose(&mut self, seq: u64) {
+        tracing::error!(stream = %self.stream.name, seq, "a message is damaged and counts as lost");
+        let range = SeqRange {
+            first: seq,
+            last: seq,
+        };
+        match self.writer.stage(Op::Lost(&[range])) {
+            Ok(ticket) => self.feed.push_back((ticket.op, Feed::Removed(range))),
+            // It is found damaged again when it is read the next time.
+            Err(error) => {
+                tracing::warn!(stream = %self.stream.name, seq, "the loss is not stored yet: {error}");
+            }
+        }
+    }
+
     /// Deliveries, consumer by consumer; answers whether there is more to do at once.
     pub(super) fn deliver(&mut self, now: Now) -> bool {
         let back = std::mem::take(&mut *self.consumers.fetched.back.lock());
-        for (seq, message) in back {
+        for (seq, read) in back {
             self.consumers.fetched.asked.remove(&seq);
             let waiting = self.consumers.blocked.remove(&seq).unwrap_or_default();
+            let message = match read {
+                Ok(message) => message,
+                Err(ReadError::Damaged { .. }) => {
+                    self.lose(seq);
+                    None
+                }
+                Err(error) => {
+                    // The medium's trouble may pass: nobody goes past the message meanwhile.
+                    tracing::error!(stream = %self.stream.name, seq, "a message cannot be read now: {error}");
+                    let again = now.mono + READ_RETRY;
+                    self.consumers
+                        .due
+                        .extend(waiting.iter().map(|number| (again, *number)));
+                    continue;
+                }
+            };
             if !waiting.is_empty() {
                 self.consumers.fetched.here.insert(seq, message);
             }
@@ -520,7 +547,7 @@ impl Task {
             return;
         }
         let numbers: Vec<u32> = self.consumers.dirty.iter().copied().collect();
-        let mut left = false;
+        let (mut left, mut lost) = (false, false);
         for number in numbers {
             match self.store_consumer(number, now) {
                 Ok(()) => {
@@ -529,6 +556,7 @@ impl Task {
                 Err(error) => {
                     left = true;
                     if !error.is_retryable() {
+                        lost = true;
                         tracing::debug!(stream = %self.stream.name, "a consumer's position is not stored: {error}");
                         self.consumers.dirty.remove(&number);
                     }
@@ -539,14 +567,14 @@ impl Task {
         if left && !self.consumers.dirty.is_empty() {
             return;
         }
+        let confirms = std::mem::take(&mut self.consumers.confirms);
+        if lost {
+            // Nothing is stored any more: an ack that is not durable is not confirmed.
+            return;
+        }
         let op = self.writer.staged_op();
-        for reply in std::mem::take(&mut self.consumers.confirms) {
-            let out = Out::Reply {
-                reply,
-                headers: b"",
-                body: Bytes::new(),
-            };
-            self.outbox.push(op, out);
+        for reply in confirms {
+            self.outbox.push(op, Out::Confirm { reply });
         }
     }
 

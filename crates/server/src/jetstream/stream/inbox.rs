@@ -12,9 +12,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use windjet_protocol::jetstream::{ApiError, ErrorCode};
+
 use super::call::Call;
 use crate::jetstream::local::Source;
 use crate::router::Message;
+use crate::server::Shared;
 
 /// Publishes that may wait.
 const PUBLISHES_MAX: usize = 100_000;
@@ -22,6 +25,8 @@ const PUBLISHES_MAX: usize = 100_000;
 const PUBLISH_BYTES_MAX: usize = 128 << 20;
 /// Acks and pull requests that may wait, in bytes; each counts at least [`ENTRY`].
 const SIGNAL_BYTES_MAX: usize = 64 << 20;
+/// Calls of clients that may wait, as many as nats-server queues requests.
+const CALLS_MAX: usize = 10_000;
 /// What an entry counts besides its bytes.
 const ENTRY: usize = 64;
 /// Capacity that a lane's buffer keeps over a turn at most.
@@ -201,6 +206,30 @@ pub(crate) enum Push {
     Closed,
 }
 
+/// A call that was not taken.
+#[derive(Debug)]
+pub(crate) struct Untaken {
+    call: Box<Call>,
+    full: bool,
+}
+
+impl Untaken {
+    /// Why, for whoever asked.
+    pub(crate) fn error(&self) -> ApiError {
+        if self.full {
+            ErrorCode::InsufficientResources.error()
+        } else {
+            ErrorCode::StreamNotFound.error()
+        }
+    }
+
+    /// Tells whoever asked.
+    pub(crate) fn refuse(self, server: &Shared) {
+        let error = self.error();
+        self.call.refuse(server, &error);
+    }
+}
+
 /// All that the stream's task takes at the start of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
@@ -312,11 +341,17 @@ impl Inbox {
         if crowded { Push::Crowded } else { Push::Queued }
     }
 
-    /// Puts a management call in; gives it back when the stream is gone.
-    pub(crate) fn call(&self, call: Call) -> Result<(), Box<Call>> {
+    /// Puts a management call in; gives it back when the stream is gone, or when as many wait as may. What the server itself
+    /// has to tell is always taken, and once where one word says it all.
+    pub(crate) fn call(&self, call: Call) -> Result<(), Untaken> {
         let mut state = self.state.lock();
-        if state.closed {
-            return Err(Box::new(call));
+        let full = call.is_asked() && state.calls.len() >= CALLS_MAX;
+        if state.closed || full {
+            let call = Box::new(call);
+            return Err(Untaken { call, full });
+        }
+        if matches!(call, Call::Interest) && matches!(state.calls.last(), Some(Call::Interest)) {
+            return Ok(());
         }
         state.calls.push(call);
         drop(state);
@@ -365,5 +400,71 @@ impl Wake for Inbox {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.notify.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use windjet_protocol::jetstream::consumer::requests::ConsumerDeleteResponse;
+
+    use super::*;
+    use crate::jetstream::stream::call::Answer;
+
+    fn asked() -> Call {
+        let (sender, _) = oneshot::channel::<Result<ConsumerDeleteResponse, ApiError>>();
+        Call::ConsumerDelete("c".into(), Answer::Local(sender))
+    }
+
+    #[test]
+    fn calls_of_clients_are_bounded_and_words_of_the_server_are_not_refused() {
+        let inbox = Inbox::default();
+        for _ in 0..CALLS_MAX {
+            inbox.call(asked()).unwrap();
+        }
+        let untaken = inbox.call(asked()).unwrap_err();
+        assert!(untaken.error().is(ErrorCode::InsufficientResources));
+        inbox.call(Call::Gone(7)).unwrap();
+        inbox.call(Call::Interest).unwrap();
+        inbox.call(Call::Interest).unwrap();
+        assert_eq!(inbox.take(true).calls.len(), CALLS_MAX + 2);
+        inbox.call(asked()).unwrap();
+        inbox.close();
+        let untaken = inbox.call(asked()).unwrap_err();
+        assert!(untaken.error().is(ErrorCode::StreamNotFound));
+    }
+
+    #[test]
+    fn a_batch_gives_back_what_was_put_in() {
+        let inbox = Inbox::default();
+        let message = Message::new(b"s.a", Some(b"r"), b"NATS/1.0\r\n\r\n", b"one");
+        assert_eq!(inbox.publish(&message, 3), Push::Queued);
+        let shared = Message::new(b"s.b", None, b"", b"");
+        let source = Arc::<Source>::default();
+        assert_eq!(
+            inbox.publish_shared(&shared, Bytes::from_static(b"two"), source),
+            Push::Queued
+        );
+        let items: Vec<_> = inbox.take(true).publishes.collect();
+        let shown: Vec<_> = items
+            .iter()
+            .map(|item| {
+                (
+                    &item.subject[..],
+                    &item.reply[..],
+                    &item.headers[..],
+                    &item.payload[..],
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (&b"s.a"[..], &b"r"[..], &b"NATS/1.0\r\n\r\n"[..], &b"one"[..]),
+                (&b"s.b"[..], &b""[..], &b""[..], &b"two"[..]),
+            ]
+        );
+        assert_eq!(items[0].entry.origin, 3);
+        assert!(items[1].entry.source.is_some());
     }
 }

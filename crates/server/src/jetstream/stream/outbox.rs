@@ -31,6 +31,11 @@ pub(crate) enum Out {
         /// The sequence.
         seq: u64,
     },
+    /// A confirmed ack is answered with an empty message.
+    Confirm {
+        /// Where to.
+        reply: Bytes,
+    },
     /// A publish of this process has its outcome.
     Local {
         /// Whose.
@@ -47,6 +52,7 @@ impl fmt::Debug for Out {
         f.write_str(match self {
             Self::Reply { .. } => "Reply",
             Self::Ack { .. } => "Ack",
+            Self::Confirm { .. } => "Confirm",
             Self::Local { .. } => "Local",
             Self::Then(_) => "Then",
         })

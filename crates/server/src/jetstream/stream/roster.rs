@@ -146,12 +146,12 @@ impl Task {
                 };
                 info.config.metadata = crate::jetstream::api::shown(info.config.metadata);
                 self.list_consumer(number);
-                self.then(move |task| answer.send(&task.server, Ok(ConsumerCreateResponse { info })));
+                self.then(move |task| task.reply(answer, Ok(ConsumerCreateResponse { info })));
             }
             Ok(Created::Known(name)) => self.then(move |task| task.answer_consumer(&name, answer)),
             Err(error) => {
                 // It may rest on what is staged, a consumer that was just made for one.
-                self.then(move |task| answer.send(&task.server, Err(error)));
+                self.then(move |task| task.reply(answer, Err(error)));
             }
         }
     }

@@ -14,13 +14,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use windjet_protocol::jetstream::publish::{PubAck, encode_pub_error};
-use windjet_protocol::jetstream::{ErrorCode, StreamConfig};
+use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, StreamConfig};
 use windjet_store::StreamWriter;
 
 use super::Stream;
 use super::batches::OpenBatches;
-use super::call::Call;
+use super::call::{Answer, Call};
 use super::consumers::Consumers;
 use super::inbox::Item;
 use super::ingest::Ingest;
@@ -100,6 +101,17 @@ impl Task {
             .push(self.writer.staged_op(), Out::Then(Box::new(what)));
     }
 
+    /// Answers a call that changed something, or that asserts something about what is staged: with what it came to, or that
+    /// this is unknown, because the journal failed first.
+    pub(super) fn reply<T: ApiResponse>(&self, answer: Answer<T>, result: Result<T, ApiError>) {
+        let result = if self.failed {
+            Err(outcome_unknown())
+        } else {
+            result
+        };
+        answer.send(&self.server, result);
+    }
+
     /// One turn; answers whether there is more to do at once.
     fn turn(&mut self) -> bool {
         let now = self.now();
@@ -109,7 +121,7 @@ impl Task {
         let held = std::mem::take(&mut self.held);
         for call in held.into_iter().chain(taken.calls) {
             if self.ended {
-                call.refuse(&self.server.clone());
+                call.refuse(&self.server, &ErrorCode::StreamNotFound.error());
             } else {
                 self.call(call, now);
             }
@@ -190,6 +202,9 @@ impl Task {
                 Out::Reply { reply, headers, body } => {
                     post.send(&reply, None, headers, &body);
                 }
+                Out::Confirm { reply } => {
+                    post.send(&reply, None, b"", &Bytes::new());
+                }
                 Out::Local { source, outcome } => source.settle(outcome),
                 Out::Then(then) => {
                     // What it sends must come behind what was sent before.
@@ -210,9 +225,8 @@ impl Task {
         self.ingest.forget();
         let (server, account) = (self.server.clone(), self.account.account.clone());
         let mut post = Post::new(&server, &account);
-        let error = ErrorCode::StoreFailed.with("i/o failure in the journal; the outcome is unknown");
         let mut text = Vec::new();
-        encode_pub_error(&self.stream.name, &error, &mut text);
+        encode_pub_error(&self.stream.name, &outcome_unknown(), &mut text);
         let body = Bytes::from(text);
         while let Some(out) = self.outbox.pop_any() {
             match out {
@@ -220,6 +234,8 @@ impl Task {
                     post.send(&reply, None, b"", &body);
                 }
                 Out::Local { source, .. } => source.settle(Outcome::Unknown),
+                // Any message would say that the ack is durable.
+                Out::Confirm { .. } => {}
                 Out::Then(then) => {
                     post.finish();
                     then(self);
@@ -245,22 +261,34 @@ impl Task {
     async fn run(mut self) {
         let waker = Waker::from(self.stream.inbox.clone());
         self.writer.set_waker(waker);
+        let stop = self.server.stop.clone();
+        let mut stopping = false;
         loop {
             let more = self.turn();
             if self.ended {
                 break;
+            }
+            // A server that is dropped rather than shut down tells nobody: its token is all there is.
+            if stop.is_cancelled() && !std::mem::replace(&mut stopping, true) {
+                let now = self.now();
+                self.call(Call::Shutdown(oneshot::channel().0), now);
+                continue;
             }
             if more {
                 tokio::task::yield_now().await;
                 continue;
             }
             match self.deadline() {
-                None => self.stream.inbox.arrived().await,
+                None => tokio::select! {
+                    () = self.stream.inbox.arrived() => {}
+                    () = stop.cancelled(), if !stopping => {}
+                },
                 Some(due) => {
                     let wait = Duration::from_nanos(due.saturating_sub(self.now().mono));
                     tokio::select! {
                         () = self.stream.inbox.arrived() => {}
                         () = self.js.sleep(wait) => {}
+                        () = stop.cancelled(), if !stopping => {}
                     }
                 }
             }
@@ -273,7 +301,7 @@ impl Task {
         self.subscriptions = Subscriptions::default();
         let left = self.stream.inbox.close();
         for call in left.calls {
-            call.refuse(&self.server);
+            call.refuse(&self.server, &ErrorCode::StreamNotFound.error());
         }
         self.writer.submit();
         while !self.outbox.is_empty() && !self.failed {
@@ -287,7 +315,18 @@ impl Task {
                 () = self.js.sleep(Duration::from_millis(100)) => {}
             }
         }
+        // Publishes that were not looked at any more; over the wire their senders hear nothing, as from a server that died.
+        for item in self.waiting.drain(..).chain(left.publishes) {
+            if let Some(source) = item.entry.source {
+                source.settle(Outcome::Unknown);
+            }
+        }
     }
+}
+
+/// What is told of everything that was staged when the journal failed.
+fn outcome_unknown() -> ApiError {
+    ErrorCode::StoreFailed.with("i/o failure in the journal; the outcome is unknown")
 }
 
 /// The earlier of two moments, if any.
