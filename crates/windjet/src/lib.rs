@@ -20,11 +20,14 @@
 //! ```
 //!
 //! Features: `test-util` adds the `test` module, which gives a private server in one line; `client` adds the module `kit`,
-//! the client kit for JetStream consumers over the official client; `mq` adds the module `mq`, the message-queue boundary.
+//! the client kit for JetStream consumers over the official client; `mq` adds the module `mq`, the message-queue boundary;
+//! `bus` adds the module `bus`, the worker bus.
 
 #[cfg(feature = "test-util")]
 pub mod test;
 
+#[cfg(feature = "bus")]
+pub use windjet_bus as bus;
 #[cfg(feature = "client")]
 pub use windjet_client as kit;
 #[cfg(feature = "mq")]
