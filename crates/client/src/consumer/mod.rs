@@ -2,6 +2,7 @@
 //!
 //! [`Consumers::pull`] binds a pull consumer by name. [`PullConsumer::fetch`] gives deliveries to settle by hand;
 //! [`PullConsumer::process`] runs a handler until it is stopped, and [`PullConsumer::start`] does so in a task of the client.
+//! The `subscribe` methods run a handler on a push consumer; see [`Subscription`].
 //!
 //! # What happens to one delivery
 //!
@@ -23,10 +24,12 @@
 //! A stop ends the fetching, lets handlers finish, and hands back what was received and not begun. Dropping the future of
 //! `process` aborts running handlers; their messages are handed back at once.
 
+mod dispatch;
 mod ordered;
 mod pipeline;
 pub mod pool;
 mod pull;
+mod push;
 mod vitals;
 
 use std::sync::Arc;
@@ -34,6 +37,7 @@ use std::sync::Arc;
 pub use ordered::{OrderedConfig, OrderedSubscription};
 pub use pipeline::{OnUndecodable, RetryDelay};
 pub use pull::{FetchOptions, ProcessOptions, PullConsumer, Worker};
+pub use push::{Bind, EndReason, PushOptions, Subscription, SubscriptionKind};
 pub use vitals::Vitals;
 
 use crate::client::Inner;
@@ -94,5 +98,97 @@ impl Consumers {
             })?
             .domain(&self.inner.config.connection.domain);
         PullConsumer::bind(Arc::clone(&self.inner), target, &info)
+    }
+
+    /// Runs `handler` on the messages of a push durable.
+    ///
+    /// # Errors
+    /// When a name is not valid, there is no such durable and [`PushOptions::bind`] does not say to make it, or it cannot
+    /// be bound this way: it pulls, delivers another subject, belongs to a queue group, or somebody is bound to it.
+    ///
+    /// # Cancel safety
+    /// Dropped early, a durable may have been made or not; nothing else stays behind.
+    pub async fn subscribe_bound(
+        &self,
+        stream: &str,
+        durable: &str,
+        subject: &str,
+        handler: impl Handler,
+        options: PushOptions,
+    ) -> Result<Subscription> {
+        let handler = BoxHandler::new(handler);
+        push::subscribe_bound(&self.inner, stream, durable, None, subject, handler, options).await
+    }
+
+    /// As [`Consumers::subscribe_bound`], as a member of the durable's queue group: each message goes to one member.
+    ///
+    /// # Errors
+    /// As [`Consumers::subscribe_bound`]; when the durable has another queue group or none.
+    ///
+    /// # Cancel safety
+    /// As [`Consumers::subscribe_bound`].
+    pub async fn queue_subscribe_bound(
+        &self,
+        stream: &str,
+        durable: &str,
+        queue: &str,
+        subject: &str,
+        handler: impl Handler,
+        options: PushOptions,
+    ) -> Result<Subscription> {
+        let handler = BoxHandler::new(handler);
+        push::subscribe_bound(
+            &self.inner,
+            stream,
+            durable,
+            Some(queue),
+            subject,
+            handler,
+            options,
+        )
+        .await
+    }
+
+    /// Runs `handler` on every message of `subject`, from the first that is stored, by a consumer of its own on the stream
+    /// that stores the subject. The consumer goes when the subscription ends. Settings for it may be given by
+    /// [`Bind::CreateIfMissing`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::StreamNotFound`](crate::ErrorKind::StreamNotFound) when no stream stores the subject;
+    /// [`ErrorKind::InvalidSubscription`](crate::ErrorKind::InvalidSubscription) when several do.
+    ///
+    /// # Cancel safety
+    /// Dropped early, a consumer that nobody uses may stay for some seconds.
+    pub async fn subscribe(
+        &self,
+        subject: &str,
+        handler: impl Handler,
+        options: PushOptions,
+    ) -> Result<Subscription> {
+        push::subscribe(&self.inner, None, subject, BoxHandler::new(handler), options).await
+    }
+
+    /// As a member of a queue group: binds the durable that is named as the group, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Consumers::subscribe`] and [`Consumers::queue_subscribe_bound`].
+    ///
+    /// # Cancel safety
+    /// As [`Consumers::subscribe_bound`].
+    pub async fn queue_subscribe(
+        &self,
+        queue: &str,
+        subject: &str,
+        handler: impl Handler,
+        options: PushOptions,
+    ) -> Result<Subscription> {
+        push::subscribe(
+            &self.inner,
+            Some(queue),
+            subject,
+            BoxHandler::new(handler),
+            options,
+        )
+        .await
     }
 }

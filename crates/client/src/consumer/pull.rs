@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer;
 use tokio::sync::Mutex;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pipeline::{self, OnUndecodable, RetryDelay, Rules};
+use super::dispatch::Dispatcher;
+use super::pipeline::{OnUndecodable, RetryDelay, Rules};
 use super::pool::WorkerPool;
 use super::vitals::Vitals;
 use crate::client::Inner;
-use crate::config::Backpressure;
-use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{BoxHandler, Handler};
 use crate::ops::adaptive::{AdaptivePressure, Input};
@@ -64,12 +63,12 @@ pub struct ProcessOptions {
     batch: Option<usize>,
     max_wait: Duration,
     heartbeat: Option<Duration>,
-    concurrency: usize,
-    retry: RetryDelay,
+    pub(super) concurrency: usize,
+    pub(super) retry: RetryDelay,
     undecodable: OnUndecodable,
     confirm: Option<Duration>,
     progress: Option<u32>,
-    pressure: Option<Arc<AdaptivePressure>>,
+    pub(super) pressure: Option<Arc<AdaptivePressure>>,
     circuit: Option<Arc<CircuitBreaker>>,
 }
 
@@ -149,6 +148,18 @@ impl ProcessOptions {
     pub fn circuit(mut self, circuit: Arc<CircuitBreaker>) -> Self {
         self.circuit = Some(circuit);
         self
+    }
+
+    /// What of this is about settling.
+    pub(super) fn rules(&self, ack_wait: Duration, expand: bool, vitals: &Arc<Vitals>) -> Rules {
+        Rules {
+            retry: self.retry,
+            undecodable: self.undecodable,
+            confirm: self.confirm,
+            progress: self.progress.map(|times| (ack_wait / 2, times)),
+            expand,
+            vitals: Arc::clone(vitals),
+        }
     }
 }
 
@@ -383,11 +394,7 @@ impl Worker {
 /// One run of `process`.
 struct Run<'a> {
     shared: &'a Shared,
-    handler: BoxHandler,
-    rules: Arc<Rules>,
-    options: ProcessOptions,
-    pool: Option<WorkerPool>,
-    running: JoinSet<()>,
+    work: Dispatcher,
     backoff: Duration,
     unanswered: u32,
     /// Usual handling time, a slow moving average in nanoseconds.
@@ -396,22 +403,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(shared: &'a Shared, handler: BoxHandler, options: ProcessOptions) -> Self {
-        let config = &shared.inner.config;
-        let rules = Rules {
-            retry: options.retry,
-            undecodable: options.undecodable,
-            confirm: options.confirm,
-            progress: options.progress.map(|times| (shared.ack_wait / 2, times)),
-            expand: config.consumer.decompression,
-            vitals: Arc::clone(&shared.vitals),
-        };
         Self {
+            work: Dispatcher::new(&shared.inner, handler, options, shared.ack_wait, &shared.vitals),
             shared,
-            handler,
-            rules: Arc::new(rules),
-            pool: config.consumer.worker_pool_enabled.then(|| shared.inner.pool()),
-            options,
-            running: JoinSet::new(),
             backoff: BACKOFF_MIN,
             unanswered: 0,
             baseline: 0,
@@ -425,12 +419,7 @@ impl<'a> Run<'a> {
                 continue;
             };
             // Room first: what is fetched is begun at once, or waits in the pool.
-            while self.pool.is_none()
-                && self.options.concurrency > 1
-                && self.running.len() >= self.options.concurrency
-            {
-                self.running.join_next().await;
-            }
+            self.work.room().await?;
             let next = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -440,19 +429,19 @@ impl<'a> Run<'a> {
                 Ok(delivery) => {
                     self.backoff = BACKOFF_MIN;
                     self.unanswered = 0;
-                    self.begin(delivery).await?;
+                    self.work.begin(delivery).await?;
                 }
                 Err(error) => self.wait_out(error).await?,
             }
-            while self.running.try_join_next().is_some() {}
+            self.work.reap()?;
         }
         Ok(())
     }
 
     /// What to ask for now; `None` after a pause of the circuit.
     async fn plan(&mut self) -> Option<Request> {
-        let decision = self
-            .options
+        let (options, pool) = (self.work.options(), self.work.pool());
+        let decision = options
             .pressure
             .as_ref()
             .filter(|pressure| pressure.is_enabled())
@@ -464,15 +453,15 @@ impl<'a> Run<'a> {
                     self.baseline - self.baseline / 256 + latency / 256
                 };
                 pressure.observe(Input {
-                    pool_depth: self.pool.as_ref().map_or(0, WorkerPool::depth),
-                    pool_capacity: self.pool.as_ref().map_or(0, WorkerPool::capacity),
+                    pool_depth: pool.map_or(0, WorkerPool::depth),
+                    pool_capacity: pool.map_or(0, WorkerPool::capacity),
                     handler_latency: Duration::from_nanos(latency),
                     baseline_latency: Duration::from_nanos(self.baseline),
                     pending: self.shared.vitals.pending(),
                     ..Input::default()
                 })
             });
-        if let (Some(circuit), Some(decision)) = (&self.options.circuit, decision)
+        if let (Some(circuit), Some(decision)) = (&options.circuit, decision)
             && circuit.should_pause(decision)
         {
             tokio::select! {
@@ -481,91 +470,18 @@ impl<'a> Run<'a> {
             }
             return None;
         }
-        let batch = self
-            .options
+        let batch = options
             .batch
             .or(decision.map(|decision| decision.fetch_batch))
             .unwrap_or(BATCH);
-        let heartbeat = self
-            .options
+        let heartbeat = options
             .heartbeat
             .unwrap_or(self.shared.inner.config.consumer.idle_heartbeat);
         Some(
             Request::batch(batch)
-                .expires(self.options.max_wait)
+                .expires(options.max_wait)
                 .heartbeat(heartbeat),
         )
-    }
-
-    async fn begin(&mut self, delivery: Delivery) -> Result<()> {
-        if let Some(pool) = self.pool.clone() {
-            return self.submit(&pool, delivery).await;
-        }
-        if self.options.concurrency == 1 {
-            pipeline::run(delivery, &self.handler, &self.rules).await;
-            return Ok(());
-        }
-        let (handler, rules) = (self.handler.clone(), Arc::clone(&self.rules));
-        self.running
-            .spawn(async move { pipeline::run(delivery, &handler, &rules).await });
-        Ok(())
-    }
-
-    /// Gives a message to the client's pool, or does with it what the settings say when there is no room.
-    async fn submit(&mut self, pool: &WorkerPool, delivery: Delivery) -> Result<()> {
-        let mode = self.shared.inner.config.backpressure.mode;
-        // The task owns the delivery from the start; a refused one gives it back.
-        let (handler, rules) = (self.handler.clone(), Arc::clone(&self.rules));
-        let held = Arc::new(std::sync::Mutex::new(Some(delivery)));
-        let taken = Arc::clone(&held);
-        let task = async move {
-            let delivery = taken
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take();
-            if let Some(delivery) = delivery {
-                pipeline::run(delivery, &handler, &rules).await;
-            }
-        };
-        let (task, error) = match pool.try_submit(task) {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused,
-        };
-        if error.kind() == ErrorKind::PoolStopped {
-            return Err(error);
-        }
-        if mode == Backpressure::Block {
-            return pool.submit(task).await;
-        }
-        let delivery = held
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
-        let Some(delivery) = delivery else { return Ok(()) };
-        self.shared.vitals.note_backpressure();
-        let delay = self
-            .options
-            .pressure
-            .as_ref()
-            .map(|pressure| pressure.decision().nak_delay);
-        let settled = match mode {
-            Backpressure::Term => delivery.term().await,
-            Backpressure::Drop => {
-                tracing::warn!(
-                    subject = delivery.subject.as_str(),
-                    "the worker pool is full: a message is given up"
-                );
-                delivery.term().await
-            }
-            _ => match delay.filter(|delay| !delay.is_zero()) {
-                Some(delay) => delivery.nak_after(delay).await,
-                None => delivery.nak().await,
-            },
-        };
-        if let Err(error) = settled {
-            tracing::error!(%error, "a message could not be settled");
-        }
-        Ok(())
     }
 
     /// Waits out what passes, and ends with what does not.
@@ -620,7 +536,7 @@ impl<'a> Run<'a> {
     /// Waits for the handlers that run.
     async fn finish(&mut self) {
         let begun = Instant::now();
-        while self.running.join_next().await.is_some() {}
+        self.work.finish().await;
         tracing::debug!(target = %self.shared.target, waited = ?begun.elapsed(), "processing ended");
     }
 }

@@ -14,4 +14,5 @@ pub mod shadow;
 pub mod shard;
 pub mod slow;
 pub mod supervise;
+mod supervise_push;
 pub mod watch;

@@ -1,10 +1,15 @@
 //! Supervision: starts work again when it fails, with back-off, and gives up after so many tries in a row.
+//!
+//! [`Supervisor::run`] is for work that ends with an error, as pulling does; [`Supervisor::subscribe`] for push
+//! subscriptions, which become invalid.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+pub use super::supervise_push::SupervisedSubscription;
 
 use super::recorder::{FlightRecorder, Incident, IncidentKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +22,8 @@ pub enum EventKind {
     Resubscribed = 1,
     /// It is not started again.
     GiveUp = 2,
+    /// It has ended by itself. Only of push subscriptions.
+    Invalid = 3,
 }
 
 /// A change of what is supervised.
@@ -36,9 +43,9 @@ type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 #[derive(Clone)]
 #[must_use]
 pub struct Supervisor {
-    max_retries: Option<u32>,
-    initial_backoff: Duration,
-    max_backoff: Duration,
+    pub(super) max_retries: Option<u32>,
+    pub(super) initial_backoff: Duration,
+    pub(super) max_backoff: Duration,
     on_event: Option<Listener>,
 }
 
@@ -90,6 +97,7 @@ impl Supervisor {
             let detail = match event.kind {
                 EventKind::Resubscribed => "resubscribed",
                 EventKind::GiveUp => "give_up",
+                EventKind::Invalid => "invalid",
             };
             recorder.record(Incident {
                 attempt: u64::from(event.attempt),
@@ -133,19 +141,28 @@ impl Supervisor {
             attempt += 1;
             tracing::warn!(%error, attempt, "starting again");
             self.tell(EventKind::Resubscribed, attempt, &error);
-            tokio::time::sleep(backoff + backoff.mul_f64(0.1 * rand::random::<f64>())).await;
+            Self::pause(backoff).await;
             backoff = (backoff * 2).min(self.max_backoff);
         }
     }
 
     fn tell(&self, kind: EventKind, attempt: u32, error: &Error) {
+        self.tell_event(&Event {
+            kind,
+            attempt,
+            error: error.to_string(),
+        });
+    }
+
+    pub(super) fn tell_event(&self, event: &Event) {
         if let Some(listener) = &self.on_event {
-            listener(&Event {
-                kind,
-                attempt,
-                error: error.to_string(),
-            });
+            listener(event);
         }
+    }
+
+    /// A wait of about `backoff`.
+    pub(super) async fn pause(backoff: Duration) {
+        tokio::time::sleep(backoff + backoff.mul_f64(0.1 * rand::random::<f64>())).await;
     }
 }
 

@@ -8,11 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_nats::jetstream::consumer::Info;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::consumer::{PullConsumer, Vitals};
+use crate::consumer::{PullConsumer, Subscription, Vitals};
 use crate::error::Result;
 
 const EVENTS: usize = 16;
@@ -46,15 +47,7 @@ pub trait Watched: Send + Sync + 'static {
 
 impl Watched for PullConsumer {
     fn probe(&self) -> Probing<'_> {
-        Box::pin(async move {
-            let info = self.info().await?;
-            Ok(Probe {
-                pending: info.num_pending,
-                ack_pending: info.num_ack_pending as u64,
-                max_ack_pending: u64::try_from(info.config.max_ack_pending).unwrap_or(0),
-                delivered: info.delivered.stream_sequence,
-            })
-        })
+        Box::pin(async move { Ok(Probe::of(&self.info().await?)) })
     }
 
     fn vitals(&self) -> Arc<Vitals> {
@@ -66,6 +59,32 @@ impl Watched for PullConsumer {
             self.target().stream().to_owned(),
             self.target().consumer().to_owned(),
         )
+    }
+}
+
+impl Watched for Subscription {
+    fn probe(&self) -> Probing<'_> {
+        Box::pin(async move { Ok(Probe::of(&self.consumer_info().await?)) })
+    }
+
+    fn vitals(&self) -> Arc<Vitals> {
+        Arc::clone(Subscription::vitals(self))
+    }
+
+    fn names(&self) -> (String, String) {
+        let (stream, consumer) = Subscription::names(self);
+        (stream.to_owned(), consumer.to_owned())
+    }
+}
+
+impl Probe {
+    fn of(info: &Info) -> Self {
+        Self {
+            pending: info.num_pending,
+            ack_pending: info.num_ack_pending as u64,
+            max_ack_pending: u64::try_from(info.config.max_ack_pending).unwrap_or(0),
+            delivered: info.delivered.stream_sequence,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A JetStream server for each test, and what tests do with it.
 //!
 //! Every test is written against [`World`] and does not know which server it runs on. [`jetstream_tests!`] makes one
-//! test of it for each server that can run it; to switch another one on is one line there.
+//! test of it for each server.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,12 +20,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) enum Backend {
     /// The real nats-server.
     Real,
+    /// This project's server.
+    Windjet,
 }
 
 impl Backend {
     fn setup(self) -> Setup {
         match self {
             Self::Real => ServerUnderTest::real().unwrap(),
+            Self::Windjet => ServerUnderTest::ours().unwrap(),
         }
     }
 }
@@ -41,6 +44,15 @@ macro_rules! jetstream_tests {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
                     super::$name($crate::harness::World::start($crate::harness::Backend::Real).await).await;
+                }
+            )*
+        }
+
+        mod windjet {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::harness::World::start($crate::harness::Backend::Windjet).await).await;
                 }
             )*
         }

@@ -11,4 +11,5 @@ mod layers;
 mod ops;
 mod publish;
 mod pull;
+mod push;
 mod rpc;
