@@ -11,6 +11,7 @@ mod control;
 mod dropin;
 mod go_text;
 mod logging;
+mod nats;
 mod process;
 mod serve;
 mod signals;
@@ -49,6 +50,9 @@ enum Command {
     /// Look into a store on disk
     #[command(subcommand)]
     Store(store::Store),
+    /// What an operator's NATS cluster needs for the message queue
+    #[command(subcommand)]
+    Nats(nats::Nats),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Store(store)) => store.run(),
+        Some(Command::Nats(nats)) => nats.run(),
         None => Cli::command().print_help().map_err(Into::into),
     };
     match result {

@@ -52,6 +52,7 @@ impl Headers {
     }
 
     /// How many bytes they take on the wire, about.
+    #[cfg(feature = "memory")]
     pub(crate) fn wire_len(&self) -> usize {
         let line = |(name, values): (&str, &[String])| {
             values
