@@ -145,12 +145,16 @@ pub struct StoreOptions {
     pub block: usize,
     /// Size to which compaction joins segments. Default 64 MiB.
     pub segment_max: u64,
+    /// Bytes a second that compaction reads and writes at most. Default 64 MiB.
+    pub compaction_rate: u64,
     /// Bytes of segment blocks kept in memory for reading. Default 64 MiB.
     pub cache_max: u64,
     /// Most open segment files. Default 256.
     pub open_files_max: usize,
     /// Dedup ids a stream remembers at most; beyond it the oldest go. Default 4,000,000.
     pub dedup_max: usize,
+    /// Messages that a purge with a filter looks at before the stream's owner has its turn again. Default 262,144.
+    pub turn: usize,
     /// Longest record the store takes. Default 64 MiB.
     pub record_max: usize,
     /// Size of the manifest log at which it is written anew, if most of it is out of date. Default 1 MiB.
@@ -177,9 +181,11 @@ impl Default for StoreOptions {
             step: MIB as usize,
             block: 16 << 10,
             segment_max: 64 * MIB,
+            compaction_rate: 64 * MIB,
             cache_max: 64 * MIB,
             open_files_max: 256,
             dedup_max: 4_000_000,
+            turn: 1 << 18,
             record_max: 64 << 20,
             manifest_max: MIB,
             ballast: true,

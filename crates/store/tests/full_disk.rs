@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windjet_store::{
-    Append, Found, Health, Op, SeqRange, SimClock, SimDisk, StageError, Step, Store, StoreOptions,
+    Append, Found, Health, Op, Purge, SeqRange, SimClock, SimDisk, StageError, Step, Store, StoreOptions,
     StreamOptions, StreamWriter,
 };
 
@@ -137,20 +137,99 @@ fn a_failed_sync_of_the_journal_stops_all_writes_and_reads_go_on() {
     assert!(append(&mut writer).unwrap() > first);
 }
 
+/// Appends until the materialiser has something to do; its steps are the caller's.
+fn fill(store: &Store, writer: &mut StreamWriter, stored: &mut Vec<u64>) {
+    for _ in 0..40 {
+        stored.push(append(writer).unwrap());
+        writer.submit();
+        while store.write_step().unwrap() == Step::Worked {}
+        store.sync_step().unwrap();
+        writer.commit().unwrap();
+    }
+}
+
+/// Makes steps until one fails; whether one did.
+fn fails(store: &Store) -> bool {
+    loop {
+        match store.materialise_step(true) {
+            Ok(Step::Worked) => {}
+            Ok(_) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
 #[test]
 fn a_failed_segment_write_loses_nothing_and_is_done_again() {
     let (disk, _, store, mut writer) = setup();
     let mut stored = Vec::new();
-    for fail in [true, false] {
-        disk.fail_writes(fail.then_some(("seg", ErrorKind::Other)));
-        for _ in 0..100 {
-            stored.extend(append(&mut writer));
-            turn(&store, &mut writer);
-        }
+    fill(&store, &mut writer, &mut stored);
+    for name in ["seg", "ids", "manifest"] {
+        disk.fail_writes(Some((name, ErrorKind::Other)));
+        assert_eq!(fails(&store), name != "ids", "{name}");
+        disk.fail_writes(None);
+        assert!(!fails(&store), "after a failure of {name} all is done again");
+        fill(&store, &mut writer, &mut stored);
     }
-    assert!(stored.len() > 150);
     assert_eq!(store.health(), Health::Good);
     assert!(stored.iter().all(|seq| read(&writer, *seq)));
+}
+
+#[test]
+fn when_segments_cannot_be_written_three_times_appends_are_refused_until_one_was() {
+    let (disk, clock, store, mut writer) = setup();
+    let mut stored = Vec::new();
+    fill(&store, &mut writer, &mut stored);
+    disk.fail_syncs(Some(("seg", ErrorKind::Other)));
+    for n in 1..=3 {
+        assert_eq!(store.health(), Health::Good, "before failure {n}");
+        assert!(fails(&store));
+    }
+    assert_eq!(store.health(), Health::DiskFull);
+    assert_eq!(append(&mut writer), Err(StageError::DiskFull));
+    clock.advance(Duration::from_secs(2));
+    assert!(fails(&store));
+    assert_eq!(
+        append(&mut writer),
+        Err(StageError::DiskFull),
+        "time alone heals nothing"
+    );
+    writer.stage(Op::Remove(&[SeqRange::one(stored[0])])).unwrap();
+    writer.submit();
+    store.write_step().unwrap();
+    store.sync_step().unwrap();
+    writer.commit().unwrap();
+    assert!(!read(&writer, stored[0]), "what frees space goes on");
+    disk.fail_syncs(None);
+    assert!(!fails(&store));
+    clock.advance(Duration::from_secs(2));
+    assert!(!fails(&store));
+    assert_eq!(store.health(), Health::Good);
+    append(&mut writer).unwrap();
+    assert!(stored[1..].iter().all(|seq| read(&writer, *seq)));
+}
+
+#[test]
+fn on_a_full_disk_files_without_live_messages_go_and_make_room() {
+    let (disk, clock, store, mut writer) = setup();
+    turn(&store, &mut writer);
+    disk.set_capacity(Some(disk.used() + (600 << 10)));
+    for _ in 0..5000 {
+        if append(&mut writer) == Err(StageError::DiskFull) {
+            break;
+        }
+        turn(&store, &mut writer);
+    }
+    assert_eq!(store.health(), Health::DiskFull);
+    let below = writer.last_seq() + 1;
+    writer.stage(Op::Purge(Purge { filter: b"", below })).unwrap();
+    turn(&store, &mut writer);
+    for _ in 0..5 {
+        clock.advance(Duration::from_secs(2));
+        turn(&store, &mut writer);
+    }
+    assert_eq!(store.health(), Health::Good, "the segments were dead");
+    append(&mut writer).unwrap();
 }
 
 #[test]

@@ -57,6 +57,15 @@ fn sync_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// On which machine this runs, as far as it can be told: a directory may be on a disk that several share.
+fn on_host() -> String {
+    let file = ["/proc/sys/kernel/hostname", "/etc/hostname"]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok());
+    let name = file.or_else(|| std::env::var("COMPUTERNAME").ok());
+    name.map_or_else(String::new, |n| format!(" on {}", n.trim()))
+}
+
 impl Disk for RealDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new()
@@ -114,7 +123,7 @@ impl Disk for RealDisk {
             Err(TryLockError::Error(e)) => return Err(LockError::Io(e)),
         }
         file.set_len(0)?;
-        write_at(&file, holder.as_bytes(), 0)?;
+        write_at(&file, format!("{holder}{}", on_host()).as_bytes(), 0)?;
         Ok(Box::new(RealLock { _file: file }))
     }
 
@@ -201,7 +210,7 @@ mod tests {
         let b = RealDisk::new(dir.path().join("s")).unwrap();
         let held = a.lock("process 7").unwrap();
         match b.lock("process 8") {
-            Err(LockError::Held { holder }) => assert_eq!(holder, "process 7"),
+            Err(LockError::Held { holder }) => assert!(holder.starts_with("process 7"), "{holder}"),
             other => panic!("{other:?}"),
         }
         drop(held);

@@ -3,7 +3,7 @@
 //! Applying is total: any record that passed its checksum is taken, in any state, and a record that was applied before
 //! changes nothing. Messages that are in the index or below what it has seen are not added twice.
 
-use super::{Erasing, Id, Item, Matching, SPAN, Span, StreamIndex, filter_matches, locate};
+use super::{Erasing, Id, Item, SPAN, Span, StreamIndex, locate};
 use crate::consumer::{ConsumerChange, ConsumerState};
 use crate::options::{Storage, StreamOptions};
 use crate::record::{Effect, Kind, Record, SeqRange, effects};
@@ -158,16 +158,33 @@ impl StreamIndex {
         self.push_item(seq, Item { subject: id, size });
     }
 
-    /// Adds live messages of consecutive sequences, all in one span and above all others; `items` have sizes without the
-    /// subject. The subjects are the caller's to count.
-    pub(crate) fn push_run(&mut self, seq: u64, items: impl ExactSizeIterator<Item = Item>, bytes: u64) {
-        if self.messages == 0 {
-            self.first_seq = seq;
+    /// Adds live messages of one span above all others: offsets, and items whose sizes are without the subject. The subjects
+    /// are the caller's to count.
+    pub(crate) fn push_items(&mut self, number: u64, items: &[(usize, Item)], bytes: u64) {
+        if let (0, Some((off, _))) = (self.messages, items.first()) {
+            self.first_seq = number * SPAN as u64 + *off as u64;
         }
         self.messages += items.len() as u64;
         self.bytes += bytes;
-        let (number, off) = locate(seq);
-        self.span(number).push_run(off, items);
+        let span = self.span(number);
+        items.iter().for_each(|(off, item)| span.push(*off, *item));
+    }
+
+    /// Adds a whole span above all others. The subjects are the caller's to count.
+    pub(crate) fn push_span(&mut self, number: u64, span: Span, bytes: u64) {
+        if self.messages == 0 {
+            let start = number * SPAN as u64;
+            span.each(0, |off, _| {
+                self.first_seq = start + off as u64;
+                false
+            });
+        }
+        self.messages += u64::from(span.live());
+        self.bytes += bytes;
+        if let Some(mut last) = self.spans.last_entry() {
+            last.get_mut().seal();
+        }
+        self.spans.insert(number, span);
     }
 
     /// The span of this number, which is or becomes the last one.
@@ -177,7 +194,11 @@ impl StreamIndex {
         {
             last.get_mut().seal();
         }
-        self.spans.entry(number).or_insert_with(Span::new)
+        let births = &mut self.births;
+        self.spans.entry(number).or_insert_with(|| {
+            *births = births.wrapping_add(1);
+            Span::new(*births)
+        })
     }
 
     fn push_item(&mut self, seq: u64, item: Item) {
@@ -250,74 +271,7 @@ impl StreamIndex {
         self.lost.insert(first, last);
     }
 
-    /// Removes all messages below `below` that match `filter`; an empty filter matches all.
-    pub(crate) fn purge(&mut self, filter: &[u8], below: u64) {
-        if filter.is_empty() || filter == b">" {
-            self.purge_all(below);
-            return;
-        }
-        let mut set = Matching::None;
-        self.subjects.matching(filter, |id| set.insert(id));
-        debug_assert!(
-            set.ids()
-                .iter()
-                .all(|id| filter_matches(filter, self.subjects.key(*id)))
-        );
-        let mut doomed = Vec::new();
-        self.each_match(&set, 0, |seq, _| {
-            if seq < below {
-                doomed.push(seq);
-            }
-            seq < below
-        });
-        for seq in doomed {
-            // A removal may renumber subjects, which is why the sequences were listed first.
-            self.remove(seq);
-        }
-    }
-
-    fn purge_all(&mut self, below: u64) {
-        while let Some(first) = self.spans.first_entry() {
-            if (first.key() + 1) * SPAN as u64 > below {
-                break;
-            }
-            let end = (first.key() + 1) * SPAN as u64;
-            let span = first.remove();
-            self.messages -= u64::from(span.live());
-            self.bytes -= span.bytes();
-            let subjects = &mut self.subjects;
-            let mut of_subjects = 0;
-            span.totals(|id, n| {
-                of_subjects += subjects.key(id).len() as u64 * u64::from(n);
-                subjects.removed_below(id, n, end);
-            });
-            self.bytes -= of_subjects;
-        }
-        if let Some(number) = self.spans.keys().next().copied() {
-            let mut doomed = Vec::new();
-            let start = number * SPAN as u64;
-            if let Some(span) = self.spans.get(&number) {
-                span.each(0, |off, _| {
-                    let dead = start + (off as u64) < below;
-                    if dead {
-                        doomed.push(start + off as u64);
-                    }
-                    dead
-                });
-            }
-            self.first_seq = self.next_live(0).unwrap_or(self.last_seq + 1);
-            for seq in doomed {
-                self.remove(seq);
-            }
-        }
-        self.first_seq = self.next_live(0).unwrap_or(self.last_seq + 1);
-        self.dirty.stream = true;
-        if self.subjects.wants_compaction() {
-            self.compact_subjects();
-        }
-    }
-
-    fn compact_subjects(&mut self) {
+    pub(super) fn compact_subjects(&mut self) {
         let map = self.subjects.compact();
         for span in self.spans.values_mut() {
             span.remap(&map);

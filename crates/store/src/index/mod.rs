@@ -15,9 +15,11 @@
 //!
 //! Nothing here reads the disk. The lock around it is held for short sections and never across I/O.
 
+mod adding;
 mod apply;
 mod dedup;
 mod matcher;
+mod purge;
 mod query;
 mod span;
 mod subjects;
@@ -30,10 +32,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use adding::Adding;
 pub(crate) use apply::wire_size;
 pub(crate) use dedup::{Id, Ids};
 pub use matcher::Matcher;
 pub(crate) use matcher::{Matching, filter_matches};
+pub(crate) use purge::{Prepared, Purging};
 pub use query::SubjectRow;
 #[cfg(test)]
 pub(crate) use query::SubjectState;
@@ -102,6 +106,8 @@ pub(crate) struct StreamIndex {
     pub(crate) ceiling: u64,
     pub(crate) subjects: SubjectTable,
     pub(crate) spans: BTreeMap<u64, Span>,
+    /// Spans that were begun.
+    births: u32,
     pub(crate) tail: Tail,
     pub(crate) parts: BTreeMap<u64, Arc<Part>>,
     pub(crate) ids: Ids,
@@ -114,6 +120,8 @@ pub(crate) struct StreamIndex {
     pub(crate) settling: u64,
     /// Messages whose bytes are still to be overwritten.
     pub(crate) erasing: Vec<Erasing>,
+    /// What purges in the chunk that is being applied will remove.
+    pub(crate) prepared: Vec<Prepared>,
     /// What the manifest does not say yet.
     pub(crate) dirty: Dirty,
 }
@@ -162,6 +170,7 @@ impl StreamIndex {
             ceiling: 0,
             subjects: SubjectTable::default(),
             spans: BTreeMap::new(),
+            births: 0,
             tail: Tail::default(),
             parts: BTreeMap::new(),
             ids: Ids::default(),
@@ -173,6 +182,7 @@ impl StreamIndex {
             },
             settling: last_seq,
             erasing: Vec::new(),
+            prepared: Vec::new(),
             dirty: Dirty {
                 stream: true,
                 ..Dirty::default()

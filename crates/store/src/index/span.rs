@@ -31,6 +31,9 @@ pub(crate) struct Item {
 pub(crate) struct Span {
     columns: Columns,
     live: u32,
+    /// Tells it from other spans of the same number, and how often something was removed.
+    birth: u32,
+    removals: u32,
     bytes: u64,
 }
 
@@ -68,14 +71,20 @@ struct Packed {
 impl Packed {
     fn new(bits: usize, values: impl ExactSizeIterator<Item = u16>) -> Self {
         let len = values.len();
-        let mut words = vec![0u64; (len * bits).div_ceil(64) + 1];
-        for (i, v) in values.enumerate() {
-            let (word, shift) = (i * bits / 64, i * bits % 64);
-            words[word] |= u64::from(v) << shift;
-            if shift + bits > 64 {
-                words[word + 1] |= u64::from(v) >> (64 - shift);
+        let mut words = Vec::with_capacity((len * bits).div_ceil(64) + 1);
+        let (mut word, mut filled) = (0u64, 0);
+        for v in values {
+            word |= u64::from(v) << filled;
+            filled += bits;
+            if filled >= 64 {
+                words.push(word);
+                filled -= 64;
+                // What of `v` did not fit; nothing when it ended with the word.
+                word = u64::from(v) >> (bits - filled);
             }
         }
+        words.push(word);
+        words.resize((len * bits).div_ceil(64) + 1, 0);
         let words = words.into_boxed_slice();
         Self { bits, len, words }
     }
@@ -99,6 +108,15 @@ enum Sizes {
 }
 
 impl Column {
+    /// Of positions in a dictionary of `subjects`.
+    fn new(subjects: usize, numbers: impl ExactSizeIterator<Item = u16>) -> Self {
+        match subjects {
+            0 | 1 => Self::Same,
+            n if n <= NARROW_MAX => Self::Narrow(numbers.map(|n| n as u8).collect()),
+            n => Self::Packed(Packed::new((n - 1).ilog2() as usize + 1, numbers)),
+        }
+    }
+
     fn get(&self, off: usize) -> usize {
         match self {
             Self::Same => 0,
@@ -110,14 +128,9 @@ impl Column {
 
 impl Sizes {
     fn new(sizes: &[u32], live: &[u64; WORDS]) -> Self {
-        let of_live = || {
-            sizes
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| bit(live, *i))
-                .map(|(_, s)| *s)
-        };
-        let (min, max) = (of_live().min().unwrap_or(0), of_live().max().unwrap_or(0));
+        let of_live = sizes.iter().enumerate().filter(|(i, _)| bit(live, *i));
+        let (min, max) = of_live.fold((u32::MAX, 0), |(min, max), (_, s)| (min.min(*s), max.max(*s)));
+        let min = min.min(max);
         match max - min {
             0 => Self::Same(min),
             d if d <= u32::from(u8::MAX) => {
@@ -185,14 +198,46 @@ fn bit(words: &[u64; WORDS], off: usize) -> bool {
 }
 
 impl Span {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(birth: u32) -> Self {
         Self {
+            birth,
             columns: Columns::Open {
                 subjects: Vec::new(),
                 sizes: Vec::new(),
             },
             live: 0,
+            removals: 0,
             bytes: 0,
+        }
+    }
+
+    /// Whether a span with so many live messages is packed, and not a short list.
+    pub(crate) fn packs(live: u32) -> bool {
+        live >= SPARSE_MAX
+    }
+
+    /// A packed span: the subjects in order, how many live messages each has, for each offset the position of its subject
+    /// and the size (anything where no message is live), and which are live.
+    pub(crate) fn packed(
+        dict: Vec<u32>,
+        counts: Vec<u16>,
+        numbers: impl ExactSizeIterator<Item = u16>,
+        sizes: &[u32],
+        live: Box<[u64; WORDS]>,
+    ) -> Self {
+        let of_live = sizes.iter().enumerate().filter(|(off, _)| bit(&live, *off));
+        Self {
+            bytes: of_live.map(|(_, s)| u64::from(*s)).sum(),
+            live: live.iter().map(|w| w.count_ones()).sum(),
+            birth: 0,
+            removals: 0,
+            columns: Columns::Sealed(Box::new(Sealed {
+                column: Column::new(dict.len(), numbers),
+                dict: dict.into(),
+                counts: counts.into(),
+                sizes: Sizes::new(sizes, &live),
+                live,
+            })),
         }
     }
 
@@ -240,26 +285,6 @@ impl Span {
         }
     }
 
-    /// Adds a run of messages without gaps behind all others: subjects and sizes.
-    pub(crate) fn push_run(&mut self, off: usize, run: impl ExactSizeIterator<Item = Item>) {
-        if !matches!(self.columns, Columns::Open { .. }) {
-            self.reopen();
-        }
-        if let Columns::Open { subjects, sizes } = &mut self.columns {
-            debug_assert!(off >= subjects.len() && off + run.len() <= SPAN);
-            subjects.resize(off, GONE);
-            sizes.resize(off, 0);
-            subjects.reserve(run.len());
-            sizes.reserve(run.len());
-            for item in run {
-                subjects.push(item.subject);
-                sizes.push(item.size);
-                self.live += 1;
-                self.bytes += u64::from(item.size);
-            }
-        }
-    }
-
     fn reopen(&mut self) {
         let (mut subjects, mut sizes) = (Vec::new(), Vec::new());
         self.each(0, |off, item| {
@@ -284,14 +309,7 @@ impl Span {
                 live[off / 64] |= 1 << (off % 64);
             }
             let (dict, counts, numbers) = dictionary(subjects);
-            let column = match dict.len() {
-                0 | 1 => Column::Same,
-                n if n <= NARROW_MAX => Column::Narrow(numbers.iter().map(|n| *n as u8).collect()),
-                n => {
-                    let bits = (n - 1).ilog2() as usize + 1;
-                    Column::Packed(Packed::new(bits, numbers.iter().copied()))
-                }
-            };
+            let column = Column::new(dict.len(), numbers.iter().copied());
             let sizes = Sizes::new(sizes, &live);
             self.columns = Columns::Sealed(Box::new(Sealed {
                 dict,
@@ -331,6 +349,7 @@ impl Span {
 
     pub(crate) fn remove(&mut self, off: usize) -> Option<Item> {
         let item = self.get(off)?;
+        self.removals = self.removals.wrapping_add(1);
         self.live -= 1;
         self.bytes -= u64::from(item.size);
         match &mut self.columns {
@@ -345,6 +364,80 @@ impl Span {
             Columns::Sparse(list) => list.retain(|(o, _)| usize::from(*o) != off),
         }
         Some(item)
+    }
+
+    /// What a removal of the matches below the offset `end` would take; `None` when nothing.
+    pub(crate) fn doom(&self, set: &Matching, end: usize) -> Option<Doomed> {
+        if !self.may_match(set) {
+            return None;
+        }
+        let mut doomed = Doomed {
+            words: Box::new([0; WORDS]),
+            as_of: (self.birth, self.removals),
+            taken: 0,
+            bytes: 0,
+            of: Vec::new(),
+        };
+        let mut take = |off: usize, size: u32| {
+            doomed.words[off / 64] |= 1 << (off % 64);
+            doomed.taken += 1;
+            doomed.bytes += u64::from(size);
+        };
+        if let Columns::Sealed(s) = &self.columns {
+            // By the position of the subject: whether it matches, and how many go.
+            let mut counts: Vec<(bool, u32)> = s.dict.iter().map(|id| (set.contains(*id), 0)).collect();
+            for off in s.offsets(0).take_while(|off| *off < end) {
+                if let (true, n) = &mut counts[s.column.get(off)] {
+                    *n += 1;
+                    take(off, s.sizes.get(off));
+                }
+            }
+            let of = counts.iter().enumerate().filter(|(_, (_, n))| *n > 0);
+            doomed.of = of.map(|(i, (_, n))| (s.dict[i], Some(i as u16), *n)).collect();
+        } else {
+            let mut of: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
+            self.each(0, |off, item| {
+                if off < end && set.contains(item.subject) {
+                    take(off, item.size);
+                    *of.entry(item.subject).or_default() += 1;
+                }
+                off < end
+            });
+            doomed.of = of.into_iter().map(|(id, n)| (id, None, n)).collect();
+        }
+        (doomed.taken > 0).then_some(doomed)
+    }
+
+    /// Removes what [`Span::doom`] listed. False, and nothing is removed, when some of it may be gone or the span was
+    /// packed since.
+    pub(crate) fn strike(&mut self, doomed: &Doomed) -> bool {
+        let sealed = matches!(self.columns, Columns::Sealed(_));
+        let same = (self.birth, self.removals) == doomed.as_of;
+        if !same || doomed.of.iter().any(|(_, at, _)| at.is_some() != sealed) {
+            return false;
+        }
+        self.removals = self.removals.wrapping_add(1);
+        self.live -= doomed.taken;
+        self.bytes -= doomed.bytes;
+        match &mut self.columns {
+            Columns::Open { subjects, .. } => doomed.offsets().for_each(|off| subjects[off] = GONE),
+            Columns::Sparse(list) => list.retain(|(off, _)| !bit(&doomed.words, usize::from(*off))),
+            Columns::Sealed(s) => {
+                s.live
+                    .iter_mut()
+                    .zip(doomed.words.iter())
+                    .for_each(|(live, w)| *live &= !w);
+                for (_, at, n) in &doomed.of {
+                    if let Some(at) = at {
+                        s.counts[usize::from(*at)] -= *n as u16;
+                    }
+                }
+                if self.live < SPARSE_MAX / 2 {
+                    self.make_sparse();
+                }
+            }
+        }
+        true
     }
 
     /// Calls `f` for live messages from `from` on, in order, until it answers false. Answers whether it never did.
@@ -483,6 +576,42 @@ impl Span {
     }
 }
 
+/// Messages of a span that are about to be removed together.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    words: Box<[u64; WORDS]>,
+    /// The span's birth and removals when this was listed.
+    as_of: (u32, u32),
+    taken: u32,
+    bytes: u64,
+    /// Subject, its place in the span's dictionary if the span is packed, and how many of its messages go.
+    of: Vec<(u32, Option<u16>, u32)>,
+}
+
+impl Doomed {
+    pub(crate) fn len(&self) -> u32 {
+        self.taken
+    }
+
+    /// Their sizes together, without subjects.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.of.iter().map(|(id, _, n)| (*id, *n))
+    }
+
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = self.words.iter().enumerate();
+        words.flat_map(|(i, w)| {
+            (0..64)
+                .filter(move |b| w & (1 << b) != 0)
+                .map(move |b| i * 64 + b)
+        })
+    }
+}
+
 impl Sealed {
     fn item(&self, off: usize) -> Item {
         Item {
@@ -551,7 +680,7 @@ mod tests {
             seal_after in 0usize..SPAN,
             from in 0usize..SPAN,
         ) {
-            let mut span = Span::new();
+            let mut span = Span::new(0);
             let mut model: Vec<(usize, Item)> = Vec::new();
             let mut off = 0;
             for (subject, size, gap) in pushes {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::options::Storage;
 use crate::record::{Effect, Kind, Parts, Record, SeqRange, put_effect};
+use crate::segment::FooterPart;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -133,6 +134,9 @@ proptest! {
                 }
             };
             let r = Record::parse_checked(&bytes).unwrap();
+            let mut purging = Purging::new(&index, 1, &bytes);
+            while !purging.turn(&index, 3) {}
+            index.prepared = purging.into_prepared();
             prop_assert_eq!(index.apply(&r, 100).missing, None);
             log.push(bytes);
         }
@@ -143,6 +147,128 @@ proptest! {
         }
         check(&mut index, &model, last)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn an_index_from_footers_answers_like_one_from_records(
+        lens in proptest::collection::vec(1usize..200, 1..5),
+        gaps in proptest::collection::vec(any::<bool>(), 1..50),
+        dead in proptest::collection::vec(any::<bool>(), 1..90),
+    ) {
+        let (mut built, mut grown) = (StreamIndex::new(1, StreamOptions::default()), StreamIndex::new(1, StreamOptions::default()));
+        let mut model = Vec::new();
+        let mut seq = 0u64;
+        let is_live = |seq: u64| !dead[seq as usize % dead.len()];
+        for (i, len) in lens.iter().enumerate() {
+            let mut part = FooterPart::new(1);
+            for n in 0..*len {
+                seq += 1 + u64::from(i % 2 == 1 && gaps[n % gaps.len()]);
+                let subject = SUBJECTS[(seq as usize * 7 + i) % SUBJECTS.len()];
+                let size = seq as usize % 5;
+                let bytes = record(Kind::Message, seq, subject, &[], size);
+                part.add(&Record::parse(&bytes).unwrap());
+                if is_live(seq) {
+                    let size = wire_size(Storage::File, subject.len(), 0, size);
+                    grown.push(seq, subject.as_bytes(), size);
+                    model.push((seq, subject, size));
+                }
+            }
+            let mut adding = Adding::new(part);
+            let mut at = 0;
+            while let Some(first) = adding.part.seqs.get(at) {
+                let n = adding.part.seqs.below(at, (locate(first).0 + 1) * SPAN as u64);
+                adding.span(&mut built, at..at + n, is_live);
+                at += n;
+            }
+            adding.finish(&mut built);
+        }
+        for index in [&mut built, &mut grown] {
+            index.last_seq = seq;
+            index.first_seq = index.next_live(0).unwrap_or(seq + 1);
+            check(index, &model, seq)?;
+        }
+    }
+}
+
+#[test]
+fn a_prepared_purge_counts_what_came_before_it_in_its_chunk() {
+    let mut index = StreamIndex::new(1, StreamOptions::default());
+    for seq in 1..=200u64 {
+        let subject = SUBJECTS[seq as usize % SUBJECTS.len()];
+        index.apply(
+            &Record::parse(&record(Kind::Message, seq, subject, &[], 1)).unwrap(),
+            1,
+        );
+    }
+    let mut e = Vec::new();
+    // As many as are added, so that no count tells that something changed.
+    put_effect(&mut e, &Effect::Remove(SeqRange::one(198)));
+    let mut chunk = record(Kind::Message, 201, "a.1", &e, 1);
+    e.clear();
+    put_effect(&mut e, &Effect::Remove(SeqRange { first: 20, last: 30 }));
+    chunk.extend(record(Kind::Effects, 0, "", &e, 0));
+    e.clear();
+    put_effect(
+        &mut e,
+        &Effect::Purge {
+            filter: b"a.*",
+            below: 250,
+        },
+    );
+    chunk.extend(record(Kind::Effects, 0, "", &e, 0));
+    let mut purging = Purging::new(&index, 1, &chunk);
+    let mut turns = 1;
+    while !purging.turn(&index, 50) {
+        turns += 1;
+    }
+    assert!(turns > 2, "{turns}");
+    assert_eq!(index.messages, 200, "nothing is gone before the step itself");
+    index.prepared = purging.into_prepared();
+    let mut at = 0;
+    while let Some(r) = chunk.get(at..).and_then(Record::parse) {
+        index.apply(&r, 1);
+        at += r.len();
+    }
+    let model: Vec<_> = (1..=201u64)
+        .filter(|seq| !(20..=30).contains(seq) && ![198, 201].contains(seq))
+        .map(|seq| (seq, SUBJECTS[seq as usize % SUBJECTS.len()], 31))
+        .filter(|m| !matches("a.*", m.1))
+        .map(|(seq, subject, _)| (seq, subject, 30 + subject.len() as u32 + 1))
+        .collect();
+    check(&mut index, &model, 201).unwrap();
+}
+
+#[test]
+fn a_span_that_died_and_began_anew_before_a_prepared_purge_is_not_taken_for_the_old_one() {
+    let mut index = StreamIndex::new(1, StreamOptions::default());
+    index.apply(
+        &Record::parse(&record(Kind::Message, 1, "a.1", &[], 1)).unwrap(),
+        1,
+    );
+    let mut e = Vec::new();
+    put_effect(&mut e, &Effect::Remove(SeqRange::one(1)));
+    let mut chunk = record(Kind::Effects, 0, "", &e, 0);
+    chunk.extend(record(Kind::Message, 2, "c", &[], 1));
+    e.clear();
+    put_effect(
+        &mut e,
+        &Effect::Purge {
+            filter: b"a.*",
+            below: 3,
+        },
+    );
+    chunk.extend(record(Kind::Effects, 0, "", &e, 0));
+    let mut purging = Purging::new(&index, 1, &chunk);
+    while !purging.turn(&index, 1) {}
+    index.prepared = purging.into_prepared();
+    let mut at = 0;
+    while let Some(r) = chunk.get(at..).and_then(Record::parse) {
+        index.apply(&r, 1);
+        at += r.len();
+    }
+    check(&mut index, &[(2, "c", 32)], 2).unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::codec::{Cursor, Put};
+use crate::index::{SPAN, locate};
 use crate::options::StreamOptions;
 
 /// What the manifest says about a stream.
@@ -41,20 +42,57 @@ pub(crate) struct SegmentEntry {
 pub(crate) struct LiveEntry {
     /// What is said holds for sequences up to here.
     pub(crate) upto: u64,
-    /// Offsets in the span, first and last of each run.
-    pub(crate) runs: Vec<(u16, u16)>,
+    pub(crate) live: Live,
+}
+
+/// The live offsets in a span, in the shorter of two forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Live {
+    /// First and last of each run.
+    Runs(Vec<(u16, u16)>),
+    /// One bit for each offset, lowest first.
+    Bits(Box<[u64]>),
 }
 
 impl LiveEntry {
     /// Whether a sequence of the span is live, as far as this says.
     pub(crate) fn is_live(&self, seq: u64) -> bool {
-        let (_, off) = crate::index::locate(seq);
-        let run = self.runs.partition_point(|(_, last)| usize::from(*last) < off);
-        seq > self.upto
-            || self
-                .runs
-                .get(run)
-                .is_some_and(|(first, _)| usize::from(*first) <= off)
+        let (_, off) = locate(seq);
+        if seq > self.upto {
+            return true;
+        }
+        match &self.live {
+            Live::Runs(runs) => {
+                let run = runs.partition_point(|(_, last)| usize::from(*last) < off);
+                runs.get(run).is_some_and(|(first, _)| usize::from(*first) <= off)
+            }
+            Live::Bits(bits) => bits.get(off / 64).is_some_and(|w| w & (1 << (off % 64)) != 0),
+        }
+    }
+
+    /// From offsets in ascending order.
+    pub(crate) fn new(upto: u64, offsets: impl Iterator<Item = usize> + Clone) -> Self {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for off in offsets.clone() {
+            // Four bytes a run against a bit a sequence.
+            let long = runs.len() * 32 >= SPAN;
+            match runs.last_mut() {
+                Some(run) if usize::from(run.1) + 1 == off => run.1 = off as u16,
+                _ if long => {
+                    let mut bits = vec![0u64; SPAN.div_ceil(64)];
+                    offsets.for_each(|off| bits[off / 64] |= 1 << (off % 64));
+                    return Self {
+                        upto,
+                        live: Live::Bits(bits.into()),
+                    };
+                }
+                _ => runs.push((off as u16, off as u16)),
+            }
+        }
+        Self {
+            upto,
+            live: Live::Runs(runs),
+        }
     }
 }
 
@@ -71,6 +109,16 @@ pub(crate) struct ConsumerEntry {
 pub(crate) struct IdsEntry {
     /// Incarnation and newest time in it, per stream.
     pub(crate) newest: Vec<(u64, i64)>,
+    /// How much of the file counts, `None` for all of it, and which times it takes: from the first up to the second.
+    pub(crate) bucket: Option<Bucket>,
+}
+
+/// A file of dedup ids of a stretch of time, which grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub(crate) len: u64,
+    pub(crate) from: i64,
+    pub(crate) until: i64,
 }
 
 /// An opening of the store.
@@ -168,15 +216,27 @@ impl Entry {
                 out.put_u8(8);
                 out.put_u64(*id);
             }
-            Self::Live(incarnation, span, live) => {
-                out.put_u8(9);
+            Self::Live(incarnation, span, entry) => {
+                out.put_u8(if matches!(entry.live, Live::Runs(_)) {
+                    9
+                } else {
+                    16
+                });
                 out.put_u64(*incarnation);
                 out.put_u64(*span);
-                out.put_u64(live.upto);
-                out.put_u32(live.runs.len() as u32);
-                for (first, last) in &live.runs {
-                    out.put_u16(*first);
-                    out.put_u16(*last);
+                out.put_u64(entry.upto);
+                match &entry.live {
+                    Live::Runs(runs) => {
+                        out.put_u32(runs.len() as u32);
+                        for (first, last) in runs {
+                            out.put_u16(*first);
+                            out.put_u16(*last);
+                        }
+                    }
+                    Live::Bits(bits) => {
+                        out.put_u32(bits.len() as u32);
+                        bits.iter().for_each(|word| out.put_u64(*word));
+                    }
                 }
             }
             Self::Consumer(incarnation, name, c) => {
@@ -192,8 +252,13 @@ impl Entry {
                 out.put_bytes(name.as_bytes());
             }
             Self::Ids(id, ids) => {
-                out.put_u8(12);
+                out.put_u8(if ids.bucket.is_none() { 12 } else { 17 });
                 out.put_u64(*id);
+                if let Some(bucket) = ids.bucket {
+                    out.put_u64(bucket.len);
+                    out.put_i64(bucket.from);
+                    out.put_i64(bucket.until);
+                }
                 out.put_u32(ids.newest.len() as u32);
                 for (incarnation, time) in &ids.newest {
                     out.put_u64(*incarnation);
@@ -267,12 +332,16 @@ impl Entry {
                 Self::Segment(id, SegmentEntry { len, rank, parts })
             }
             8 => Self::SegmentGone(c.u64()?),
-            9 => {
+            kind @ (9 | 16) => {
                 let (incarnation, span, upto, n) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
-                let runs = (0..n)
-                    .map(|_| Some((c.u16()?, c.u16()?)))
-                    .collect::<Option<Vec<_>>>()?;
-                Self::Live(incarnation, span, LiveEntry { upto, runs })
+                let live = if kind == 9 {
+                    let runs = (0..n).map(|_| Some((c.u16()?, c.u16()?)));
+                    Live::Runs(runs.collect::<Option<Vec<_>>>()?)
+                } else {
+                    let bits = (0..n).map(|_| c.u64());
+                    Live::Bits(bits.collect::<Option<Vec<_>>>()?.into())
+                };
+                Self::Live(incarnation, span, LiveEntry { upto, live })
             }
             10 => {
                 let incarnation = c.u64()?;
@@ -282,12 +351,19 @@ impl Entry {
                 Self::Consumer(incarnation, name, ConsumerEntry { config, state })
             }
             11 => Self::ConsumerGone(c.u64()?, String::from_utf8(c.bytes()?.to_vec()).ok()?),
-            12 => {
-                let (id, n) = (c.u64()?, c.u32()?);
+            kind @ (12 | 17) => {
+                let id = c.u64()?;
+                let bucket = if kind == 17 {
+                    let (len, from, until) = (c.u64()?, c.i64()?, c.i64()?);
+                    Some(Bucket { len, from, until })
+                } else {
+                    None
+                };
+                let n = c.u32()?;
                 let newest = (0..n)
                     .map(|_| Some((c.u64()?, c.i64()?)))
                     .collect::<Option<Vec<_>>>()?;
-                Self::Ids(id, IdsEntry { newest })
+                Self::Ids(id, IdsEntry { newest, bucket })
             }
             13 => Self::IdsGone(c.u64()?),
             14 => {
@@ -346,6 +422,12 @@ impl Image {
                 self.clean = clean;
             }
             Entry::Stream(incarnation, s) => {
+                // Below the floor nothing is live, whatever was said about it.
+                let below = (incarnation, 0)..(incarnation, locate(s.floor).0);
+                let dead: Vec<_> = self.live.range(below).map(|(key, _)| *key).collect();
+                for key in dead {
+                    self.live.remove(&key);
+                }
                 self.streams.insert(incarnation, s);
             }
             Entry::StreamGone(incarnation) => {
@@ -462,14 +544,8 @@ mod tests {
                     parts: vec![(2, 1, 5)],
                 },
             ),
-            Entry::Live(
-                2,
-                0,
-                LiveEntry {
-                    upto: 5,
-                    runs: vec![(1, 2), (4, 5)],
-                },
-            ),
+            Entry::Live(2, 0, LiveEntry::new(5, [1, 2, 4, 5].into_iter())),
+            Entry::Live(2, 3, LiveEntry::new(250, (0..SPAN).step_by(2))),
             Entry::Consumer(
                 2,
                 "C".into(),
@@ -482,6 +558,18 @@ mod tests {
                 4,
                 IdsEntry {
                     newest: vec![(2, 77)],
+                    bucket: None,
+                },
+            ),
+            Entry::Ids(
+                5,
+                IdsEntry {
+                    newest: vec![(2, 99)],
+                    bucket: Some(Bucket {
+                        len: 88,
+                        from: -5,
+                        until: 100,
+                    }),
                 },
             ),
             Entry::Erasing(2, vec![(1, 1), (4, 6)]),
@@ -503,6 +591,22 @@ mod tests {
             back.fold(Entry::decode(&mut c).unwrap());
         }
         assert_eq!(back, image);
+    }
+
+    #[test]
+    fn what_is_live_is_said_in_runs_or_bits_whichever_is_shorter_and_forgotten_below_the_floor() {
+        let few = LiveEntry::new(SPAN as u64 - 1, [3, 4, 9].into_iter());
+        let many = LiveEntry::new(SPAN as u64 - 1, (0..SPAN).step_by(3));
+        assert!(matches!(few.live, Live::Runs(_)) && matches!(many.live, Live::Bits(_)));
+        for seq in 0..SPAN as u64 {
+            assert_eq!(few.is_live(seq), [3, 4, 9].contains(&seq), "{seq}");
+            assert_eq!(many.is_live(seq), seq % 3 == 0, "{seq}");
+        }
+        let mut image = sample();
+        let mut stream = image.streams[&2].clone();
+        stream.floor = SPAN as u64;
+        image.fold(Entry::Stream(2, stream));
+        assert_eq!(image.live.keys().collect::<Vec<_>>(), [&(2, 3)]);
     }
 
     #[test]

@@ -23,15 +23,16 @@ use std::io;
 use std::sync::Arc;
 
 pub(crate) use entry::{
-    ConsumerEntry, Entry, IdsEntry, Image, LiveEntry, Opening, SegmentEntry, StreamEntry,
+    Bucket, ConsumerEntry, Entry, IdsEntry, Image, LiveEntry, Opening, SegmentEntry, StreamEntry,
 };
 
 use crate::codec::{Cursor, Put, u32_at, u64_at};
 use crate::disk::{Disk, DiskFile, read_all};
 use crate::error::OpenError;
 
-/// The format this program writes. Older ones are read: what 2 has beyond 1 are entries, effects and codecs of its own.
-pub(crate) const FORMAT: u32 = 2;
+/// The format this program writes. Older ones are read: what 2 has beyond 1 are entries, effects and codecs of its own, what
+/// 3 has beyond 2 are two entries.
+pub(crate) const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"WJMANI00";
 const HEADER: usize = 64;
 const BATCH: usize = 16;

@@ -27,13 +27,79 @@ pub(crate) const TRAILER_MAGIC: &[u8; 8] = b"WJSEGEND";
 /// The bit of a block's length that says that it is compressed; no record is that long.
 const PACKED: u32 = 1 << 31;
 
+/// Sequences in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seqs {
+    /// So many consecutive ones from the first on.
+    Dense(u64, usize),
+    Listed(Vec<u64>),
+}
+
+impl Default for Seqs {
+    fn default() -> Self {
+        Self::Dense(0, 0)
+    }
+}
+
+impl Seqs {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Dense(_, n) => *n,
+            Self::Listed(seqs) => seqs.len(),
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.get(0)
+    }
+
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    pub(crate) fn get(&self, i: usize) -> Option<u64> {
+        match self {
+            Self::Dense(first, n) => (i < *n).then(|| first + i as u64),
+            Self::Listed(seqs) => seqs.get(i).copied(),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.len()).filter_map(|i| self.get(i))
+    }
+
+    /// How many from the position `from` on are below `end`.
+    pub(crate) fn below(&self, from: usize, end: u64) -> usize {
+        match self {
+            Self::Dense(first, n) => {
+                let at = first + from as u64;
+                usize::try_from(end.saturating_sub(at)).map_or(n - from, |k| k.min(n - from))
+            }
+            Self::Listed(seqs) => seqs[from..].partition_point(|seq| *seq < end),
+        }
+    }
+
+    fn push(&mut self, seq: u64) {
+        match self {
+            Self::Dense(_, 0) => *self = Self::Dense(seq, 1),
+            Self::Dense(first, n) if seq == *first + *n as u64 => *n += 1,
+            Self::Dense(..) => {
+                let mut seqs: Vec<u64> = self.iter().collect();
+                seqs.push(seq);
+                *self = Self::Listed(seqs);
+            }
+            Self::Listed(seqs) => seqs.push(seq),
+        }
+    }
+}
+
 /// The records of one stream in a segment, as its footer tells them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct FooterPart {
     pub(crate) incarnation: u64,
     pub(crate) blocks: Vec<BlockRef>,
     pub(crate) subjects: Vec<Vec<u8>>,
-    pub(crate) seqs: Vec<u64>,
+    pub(crate) seqs: Seqs,
     pub(crate) columns: Vec<u32>,
     pub(crate) sizes: Vec<u32>,
     numbers: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
@@ -121,15 +187,10 @@ impl FooterPart {
             out.put_u16(s.len() as u16);
             out.extend_from_slice(s);
         }
-        let first = self.seqs.first().copied().unwrap_or(0);
-        let last = self.seqs.last().copied().unwrap_or(0);
-        let dense = last.wrapping_sub(first).wrapping_add(1) == self.seqs.len() as u64;
-        out.put_u8(u8::from(dense));
-        out.put_u64(first);
-        if !dense {
-            for seq in &self.seqs {
-                out.put_u64(*seq);
-            }
+        out.put_u8(u8::from(matches!(self.seqs, Seqs::Dense(..))));
+        out.put_u64(self.seqs.first().unwrap_or(0));
+        if let Seqs::Listed(seqs) = &self.seqs {
+            seqs.iter().for_each(|seq| out.put_u64(*seq));
         }
         let w = width((self.subjects.len() as u32).saturating_sub(1));
         out.put_u8(w);
@@ -170,16 +231,17 @@ impl FooterPart {
         let dense = c.u8()? != 0;
         let first = c.u64()?;
         let seqs = if dense {
-            (first..first + n as u64).collect()
+            first.checked_add(n as u64)?;
+            Seqs::Dense(first, n)
         } else {
-            (0..n).map(|_| c.u64()).collect::<Option<Vec<_>>>()?
+            Seqs::Listed((0..n).map(|_| c.u64()).collect::<Option<Vec<_>>>()?)
         };
         let w = c.u8()?;
         let columns = column(c, w, n)?;
         let w = c.u8()?;
         let min = c.u32()?;
         let mut sizes = column(c, w, n)?;
-        sizes.iter_mut().for_each(|s| *s += min);
+        sizes.iter_mut().for_each(|s| *s = s.saturating_add(min));
         if columns.iter().any(|number| *number as usize >= subjects.len()) {
             return None;
         }

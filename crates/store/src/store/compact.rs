@@ -5,11 +5,14 @@
 //! number order the sequences of every stream, so the parts of neighbours join without overlapping others. Eight neighbours
 //! of about the same small size are joined although they live, so that each message is written anew a few times at most
 //! and the number of segments grows with the logarithm of what was stored in small pieces. Written in paced
-//! steps like any segment, and replaced in one batch of the manifest.
+//! steps like any segment, within a budget of bytes a second, and replaced in one batch of the manifest. On a full disk only
+//! segments without live records are dealt with.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Core;
 use super::keeper::{Finished, Keeper, attach, end_segment, segment_entry};
@@ -37,6 +40,32 @@ pub(crate) struct Compaction {
     /// How much had been written to the journal when a whole round found nothing; until more is, there is nothing to find.
     rested_at: Option<u64>,
     job: Option<Job>,
+    budget: Budget,
+}
+
+/// How much may be read and written: [`crate::StoreOptions::compaction_rate`] a second, saved up for a second at most.
+#[derive(Debug, Default)]
+struct Budget {
+    saved: u64,
+    /// When `saved` was reckoned; at first a whole second's worth is there.
+    at: Option<Duration>,
+    spent: u64,
+}
+
+impl Budget {
+    /// Whether there is something left. What a step takes beyond it the next ones lack.
+    fn allows(&mut self, now: Duration, rate: u64) -> bool {
+        let since = self
+            .at
+            .map_or(Duration::from_secs(1), |at| now.saturating_sub(at));
+        let earned = since.as_secs_f64() * rate as f64;
+        self.at = Some(now);
+        self.saved = self.saved.saturating_add(earned as u64);
+        let paid = self.spent.min(self.saved);
+        self.spent -= paid;
+        self.saved = (self.saved - paid).min(rate);
+        self.spent == 0
+    }
 }
 
 #[derive(Debug)]
@@ -99,13 +128,16 @@ fn live_in(index: &StreamIndex, part: &Part) -> u64 {
 impl Keeper {
     /// One step of compaction.
     pub(crate) fn compact_step(&mut self, core: &Core) -> io::Result<Step> {
+        let full = core.disk_full.load(Ordering::Relaxed);
         if self.compaction.job.is_some() {
+            let (now, rate) = (core.clock.monotonic(), core.options.compaction_rate);
+            // An erase that waits for it may not be held up.
+            if !self.compaction.budget.allows(now, rate) && !self.is_erasing() {
+                return Ok(Step::Idle);
+            }
             return self.compact_work(core);
         }
-        let written = core
-            .counters
-            .journal_bytes
-            .load(std::sync::atomic::Ordering::Relaxed);
+        let written = core.counters.journal_bytes.load(Ordering::Relaxed);
         if self.segments.is_empty() || self.compaction.rested_at == Some(written) {
             return Ok(Step::Idle);
         }
@@ -129,6 +161,10 @@ impl Keeper {
             self.compaction.quiet = 0;
             self.detach(core, &segment);
             self.doom(core, vec![segment], Vec::new())?;
+            return Ok(Step::Worked);
+        }
+        if full {
+            // Writing anew would take room first.
             return Ok(Step::Worked);
         }
         if live * 2 < total {
@@ -267,6 +303,7 @@ impl Keeper {
                 }
             };
             let bytes = crate::segment::read_block(&*core.segments.file(part.segment.id)?, block)?;
+            self.compaction.budget.spent += u64::from(block.len);
             let index = stream.index.read();
             bytes.each(stream.incarnation, |_, r| {
                 if index.get(r.seq()).is_some() {
@@ -276,6 +313,7 @@ impl Keeper {
             });
             drop(index);
             if writer.pending() >= core.options.step {
+                self.compaction.budget.spent += writer.pending() as u64;
                 writer.write_step()?;
                 return Ok(false);
             }
@@ -333,12 +371,12 @@ fn replace(core: &Core, old: &[(Arc<Segment>, crate::manifest::SegmentEntry)], n
                 if let (Some(first_seq), Some(last_seq)) = (part.seqs.first(), part.seqs.last()) {
                     let part = Part {
                         segment: f.segment.clone(),
-                        first_seq: *first_seq,
-                        last_seq: *last_seq,
+                        first_seq,
+                        last_seq,
                         count: part.seqs.len() as u64,
                         blocks: part.blocks.clone().into_boxed_slice(),
                     };
-                    index.parts.insert(*first_seq, Arc::new(part));
+                    index.parts.insert(first_seq, Arc::new(part));
                 }
             }
         }
@@ -347,5 +385,28 @@ fn replace(core: &Core, old: &[(Arc<Segment>, crate::manifest::SegmentEntry)], n
         && let Some(f) = new
     {
         attach(core, f);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_earned_by_time_and_saved_for_a_second_at_most() {
+        let at = Duration::from_millis;
+        let mut budget = Budget::default();
+        assert!(budget.allows(at(0), 1000), "nothing was spent yet");
+        budget.spent = 1500;
+        assert!(!budget.allows(at(100), 1000));
+        assert!(!budget.allows(at(499), 1000));
+        assert!(budget.allows(at(501), 1000));
+        assert!(budget.allows(at(60_000), 1000));
+        budget.spent = 1500;
+        assert!(
+            !budget.allows(at(60_400), 1000),
+            "a minute of rest counts as a second"
+        );
+        assert!(budget.allows(at(60_501), 1000));
     }
 }

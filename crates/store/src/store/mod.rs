@@ -5,7 +5,7 @@
 //! after opening, besides reads. `pump` writes and syncs the journal, `keeper` moves records from the journal to segments
 //! and keeps the manifest, `recover` opens, `threads` are the loops.
 //!
-//! Lock order: keeper, pump, registry, a stream's index, a stream's queue, list. No lock but pump's and keeper's own is
+//! Lock order: keeper, pump, registry, a stream's purge, a stream's index, a stream's queue, list. No lock but pump's and keeper's own is
 //! held across I/O.
 
 mod compact;
@@ -92,6 +92,7 @@ pub(crate) struct Counters {
     /// When the sync in hand began, and the materialiser's step; the monotonic time in nanoseconds plus one, 0 for none.
     sync_begun: AtomicU64,
     step_begun: AtomicU64,
+    pub(crate) materialising: AtomicBool,
 }
 
 /// Streams with something submitted that the pump has not seen.
@@ -259,6 +260,7 @@ impl Store {
             journal_written_bytes: self.core.counters.journal_bytes.load(Ordering::Relaxed),
             segment_written_bytes: self.core.counters.segment_bytes.load(Ordering::Relaxed),
             sync_max: Duration::from_nanos(self.core.counters.sync_max_ns.load(Ordering::Relaxed)),
+            materialising: self.core.counters.materialising.load(Ordering::Relaxed),
         }
     }
 
@@ -291,6 +293,8 @@ pub struct Metrics {
     pub segment_written_bytes: u64,
     /// The longest sync of the journal.
     pub sync_max: Duration,
+    /// Whether a journal file is being emptied, or segments are being written anew.
+    pub materialising: bool,
 }
 
 impl Core {
@@ -417,7 +421,12 @@ impl Core {
 
     /// Applies what is through the journal.
     pub(crate) fn apply(&self, stream: &Arc<StreamShared>) -> AppliedChunks {
-        let applied = stream.apply_done(self.options.dedup_max, self.clock.wall_ns());
+        let options = &self.options;
+        let applied = stream.apply_done(options.dedup_max, options.turn, self.clock.wall_ns());
+        if applied.more {
+            // The owner goes on with it, after what else waits for a turn.
+            stream.wake();
+        }
         if stream.storage == Storage::File {
             let tail = self.tail.fetch_add(applied.bytes, Ordering::Relaxed) + applied.bytes;
             self.meters.tail.set(tail as f64);
@@ -452,6 +461,7 @@ impl Core {
             storage: options.storage,
             index: RwLock::new(StreamIndex::new(incarnation, options)),
             queue: Mutex::new(Queue::default()),
+            purging: Mutex::new(None),
             staged: AtomicU64::new(0),
             records,
         });
@@ -478,6 +488,7 @@ impl Core {
             offsets: Vec::new(),
             last_time: 0,
             strict: !self.options.fault(crate::fault::Fault::AckBeforeSync),
+            purges: false,
         };
         let mut writer = StreamWriter::new(shared.clone(), self.clone());
         self.submit(&shared, chunk);
@@ -586,7 +597,7 @@ impl Core {
     fn apply_all(&self) {
         let streams: Vec<_> = self.registry.lock().all.values().cloned().collect();
         for stream in streams {
-            self.apply(&stream);
+            while self.apply(&stream).more {}
         }
     }
 

@@ -21,7 +21,7 @@ use crate::consumer::ConsumerChange;
 use crate::disk::{Disk, read_all};
 use crate::error::OpenError;
 use crate::fault::Fault;
-use crate::index::{ConsumerRecord, Erasing, Item, SPAN, Settled, StreamIndex};
+use crate::index::{Adding, ConsumerRecord, Erasing, Id, SPAN, Settled, StreamIndex, locate};
 use crate::journal::{Journal, JournalFile, fill, journal_name, journal_slot, make_file, next_size};
 use crate::manifest::{self, Found, Identity, Image, Manifest, Opening, StreamEntry, manifest_pair};
 use crate::options::{Durability, StoreOptions};
@@ -137,16 +137,20 @@ fn load_streams(
     segments: &mut BTreeMap<u64, Arc<Segment>>,
     report: &mut RecoveryReport,
 ) -> io::Result<BTreeMap<u64, StreamIndex>> {
-    let mut parts: BTreeMap<u64, Vec<(Arc<Segment>, FooterPart)>> = BTreeMap::new();
-    for (id, entry) in &image.segments {
-        let name = segment_name(*id);
-        let segment = Arc::new(Segment {
-            id: *id,
-            len: entry.len,
-            rank: entry.rank,
-        });
+    let mut indexes: BTreeMap<u64, StreamIndex> = image
+        .streams
+        .iter()
+        .map(|(k, entry)| (*k, StreamIndex::new(*k, entry.options.clone())))
+        .collect();
+    // In this order the sequences of every stream ascend.
+    let mut ranked: Vec<(u64, u64)> = image.segments.iter().map(|(id, s)| (s.rank, *id)).collect();
+    ranked.sort_unstable();
+    for (rank, id) in ranked {
+        let name = segment_name(id);
+        let len = image.segments.get(&id).map_or(0, |s| s.len);
+        let segment = Arc::new(Segment { id, len, rank });
         let footer = match disk.open(&name) {
-            Ok(file) => read_footer(*id, &*file)?,
+            Ok(file) => read_footer(id, &*file)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 report.findings.push(finding(&name, Why::MissingFile));
                 continue;
@@ -156,24 +160,20 @@ fn load_streams(
         if !footer.1 {
             report.findings.push(finding(&name, Why::FooterRebuilt));
         }
-        segments.insert(*id, segment.clone());
+        segments.insert(id, segment.clone());
         for part in footer.0 {
-            if !part.seqs.is_empty() {
-                parts
-                    .entry(part.incarnation)
-                    .or_default()
-                    .push((segment.clone(), part));
+            if let (Some(index), Some(entry)) = (
+                indexes.get_mut(&part.incarnation),
+                image.streams.get(&part.incarnation),
+            ) {
+                add_part(index, image, entry, &segment, part);
             }
         }
     }
-    let mut indexes = BTreeMap::new();
     for (incarnation, entry) in &image.streams {
-        let mut index = StreamIndex::new(*incarnation, entry.options.clone());
-        let mut own = parts.remove(incarnation).unwrap_or_default();
-        own.sort_by_key(|(_, p)| p.seqs[0]);
-        for (segment, part) in own {
-            add_part(&mut index, image, entry, &segment, &part);
-        }
+        let Some(index) = indexes.get_mut(incarnation) else {
+            continue;
+        };
         index.last_seq = entry.settled_seq;
         index.last_time = entry.settled_time;
         index.settled = Settled {
@@ -211,99 +211,43 @@ fn load_streams(
             }
             index.consumers.insert(name.clone(), record);
         }
-        indexes.insert(*incarnation, index);
     }
     Ok(indexes)
 }
 
+/// Adds what of a segment's part is live.
 fn add_part(
     index: &mut StreamIndex,
     image: &Image,
     entry: &StreamEntry,
     segment: &Arc<Segment>,
-    part: &FooterPart,
+    part: FooterPart,
 ) {
-    let last_seq = *part.seqs.last().unwrap_or(&0);
-    let first_seq = part.seqs[0];
-    let mut columns = vec![ColumnOf::default(); part.subjects.len()];
-    let mut at = 0;
-    while at < part.seqs.len() {
-        let (number, _) = crate::index::locate(part.seqs[at]);
-        let inside = part.seqs[at..].partition_point(|s| crate::index::locate(*s).0 == number);
-        let run = at..at + inside;
-        let live = image.live.get(&(index.incarnation, number));
-        let dense = part.seqs[run.end - 1] - part.seqs[at] + 1 == inside as u64;
-        if live.is_none() && dense && part.seqs[at] >= entry.floor {
-            add_run(index, part, run, &mut columns);
-        } else {
-            for i in run {
-                let seq = part.seqs[i];
-                if seq >= entry.floor && live.is_none_or(|l| l.is_live(seq)) {
-                    add_run(index, part, i..i + 1, &mut columns);
-                }
-            }
-        }
+    let (Some(first_seq), Some(last_seq)) = (part.seqs.first(), part.seqs.last()) else {
+        return;
+    };
+    let mut adding = Adding::new(part);
+    let (mut at, count) = (0, adding.part.seqs.len());
+    while let Some(seq) = adding.part.seqs.get(at) {
+        let (number, _) = locate(seq);
+        let inside = adding.part.seqs.below(at, (number + 1) * SPAN as u64);
+        let said = image.live.get(&(index.incarnation, number));
+        adding.span(index, at..at + inside, |seq| {
+            seq >= entry.floor && said.is_none_or(|live| live.is_live(seq))
+        });
         at += inside;
     }
-    for c in columns {
-        index.subjects.added_many(c.id, c.count, c.first, c.last);
-    }
-    let blocks = part.blocks.clone().into_boxed_slice();
-    let count = part.seqs.len() as u64;
+    let blocks = adding.finish(index);
     index.parts.insert(
         first_seq,
         Arc::new(Part {
             segment: segment.clone(),
             first_seq,
             last_seq,
-            count,
-            blocks,
+            count: count as u64,
+            blocks: blocks.into_boxed_slice(),
         }),
     );
-}
-
-/// One subject of a part while it is added.
-#[derive(Debug, Clone, Copy, Default)]
-struct ColumnOf {
-    id: u32,
-    key_len: u32,
-    count: u32,
-    first: u64,
-    last: u64,
-}
-
-/// Adds live neighbours of one span.
-fn add_run(
-    index: &mut StreamIndex,
-    part: &FooterPart,
-    run: std::ops::Range<usize>,
-    columns: &mut [ColumnOf],
-) {
-    let seq = part.seqs[run.start];
-    let mut bytes = 0;
-    for (i, at) in run.clone().enumerate() {
-        let column = part.columns[at] as usize;
-        let c = &mut columns[column];
-        if c.count == 0 {
-            c.id = index.subjects.intern(&part.subjects[column]);
-            c.key_len = part.subjects[column].len() as u32;
-            c.first = seq + i as u64;
-        }
-        c.count += 1;
-        c.last = seq + i as u64;
-        bytes += u64::from(part.sizes[at]);
-    }
-    let items = part.columns[run.clone()]
-        .iter()
-        .zip(&part.sizes[run])
-        .map(|(column, size)| {
-            let c = &columns[*column as usize];
-            Item {
-                subject: c.id,
-                size: size.saturating_sub(c.key_len),
-            }
-        });
-    index.push_run(seq, items, bytes);
 }
 
 fn load_ids(
@@ -314,29 +258,34 @@ fn load_ids(
     options: &StoreOptions,
     report: &mut RecoveryReport,
 ) -> io::Result<()> {
-    for id in image.ids.keys() {
-        let (entries, damaged) = match ids::read(disk, *id) {
+    let mut found: BTreeMap<u64, Vec<Id>> = BTreeMap::new();
+    for (file, entry) in &image.ids {
+        let name = ids::ids_name(*file);
+        let (entries, damaged) = match ids::read(disk, *file, entry.bucket.map(|b| b.len)) {
             Ok(read) => read,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                report
-                    .findings
-                    .push(finding(&ids::ids_name(*id), Why::MissingFile));
+                report.findings.push(finding(&name, Why::MissingFile));
                 continue;
             }
             Err(e) => return Err(e),
         };
         if damaged > 0 {
-            report
-                .findings
-                .push(finding(&ids::ids_name(*id), Why::DamagedRecord));
+            report.findings.push(finding(&name, Why::DamagedRecord));
         }
         for (incarnation, id) in entries {
-            if let Some(index) = indexes.get_mut(&incarnation) {
-                let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
-                if id.time.saturating_add(window) > now_ns {
-                    index.ids.insert(id, options.dedup_max);
-                }
-            }
+            found.entry(incarnation).or_default().push(id);
+        }
+    }
+    for (incarnation, mut entries) in found {
+        let Some(index) = indexes.get_mut(&incarnation) else {
+            continue;
+        };
+        let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
+        entries.retain(|id| id.time.saturating_add(window) > now_ns);
+        // Files are of stretches of time whose length may have changed.
+        entries.sort_by_key(|id| id.seq);
+        for id in entries {
+            index.ids.insert(id, options.dedup_max);
         }
     }
     Ok(())
@@ -396,7 +345,8 @@ pub(crate) fn open(
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
 ) -> Result<(Core, RecoveryReport), OpenError> {
-    let holder = format!("process {}", std::process::id());
+    let since = clock.wall_ns() / 1_000_000_000;
+    let holder = format!("process {}, since Unix time {since}", std::process::id());
     let lock = disk.lock(&holder)?;
     let mut loaded = load(&options, &*disk, clock.wall_ns())?;
     let mut image = match &loaded.found {
@@ -498,6 +448,7 @@ pub(crate) fn open(
             storage: index.options.storage,
             index: RwLock::new(index),
             queue: Mutex::new(Queue::default()),
+            purging: Mutex::new(None),
             staged: AtomicU64::new(0),
             records: super::meters::Meters::of_stream(&name),
         });

@@ -47,7 +47,7 @@ fn segment(
     let (parts, _) = read_footer(id, &*file)?;
     for part in parts {
         let stream = streams.get(&part.incarnation).map(|s| s.options.name.clone());
-        let mut seqs = part.seqs.iter().copied().peekable();
+        let mut seqs = part.seqs.iter().peekable();
         for (i, block) in part.blocks.iter().enumerate() {
             let end = part.blocks.get(i + 1).map_or(u64::MAX, |b| b.first_seq);
             let mut head = [0; crate::segment::BLOCK_HEADER];

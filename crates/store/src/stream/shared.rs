@@ -8,7 +8,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::index::{StreamIndex, TailChunk};
+use crate::index::{Purging, StreamIndex, TailChunk};
 use crate::options::Storage;
 use crate::record::Record;
 
@@ -19,6 +19,8 @@ pub(crate) struct StreamShared {
     pub(crate) storage: Storage,
     pub(crate) index: RwLock<StreamIndex>,
     pub(crate) queue: Mutex<Queue>,
+    /// The purge that is being prepared; locked by who applies, before the index.
+    pub(crate) purging: Mutex<Option<Purging>>,
     /// Bytes submitted and not through the journal.
     pub(crate) staged: AtomicU64,
     /// Counts sequences committed.
@@ -61,6 +63,8 @@ pub(crate) struct Chunk {
     pub(crate) last_time: i64,
     /// Whether it must be synced to count, whatever the stream's durability.
     pub(crate) strict: bool,
+    /// Whether a purge with a filter is in it.
+    pub(crate) purges: bool,
 }
 
 /// A chunk that went through the journal.
@@ -83,61 +87,65 @@ pub(crate) struct AppliedChunks {
     pub(crate) bytes: u64,
     /// Whether there is something new to overwrite.
     pub(crate) erases: bool,
+    /// Whether a purge needs more turns before what is done can be applied further.
+    pub(crate) more: bool,
 }
 
 impl StreamShared {
-    /// Applies all chunks that are done.
-    pub(crate) fn apply_done(&self, ids_max: usize, now_ns: i64) -> AppliedChunks {
-        let done = std::mem::take(&mut self.queue.lock().done);
-        if done.is_empty() {
-            let index = self.index.read();
-            return AppliedChunks {
-                op: index.applied_op,
-                answerable: index.answerable(),
-                bytes: 0,
-                erases: false,
-            };
-        }
-        let mut index = self.index.write();
+    /// Applies what is done, up to a purge that needs more turns of `turn` messages.
+    pub(crate) fn apply_done(&self, ids_max: usize, turn: usize, now_ns: i64) -> AppliedChunks {
+        let mut purging = self.purging.lock();
+        let mut done = std::mem::take(&mut self.queue.lock().done);
         let (mut bytes, mut erases) = (0, false);
-        let mut tokens = Vec::new();
-        let before = index.last_seq;
-        for d in done {
-            let (mut at, erasing) = (0, index.erasing.len());
-            while let Some(r) = d.chunk.bytes.get(at..).and_then(Record::parse) {
-                index.apply(&r, ids_max);
-                at += r.len();
+        while let Some(first) = done.front() {
+            if first.chunk.purges && !self.prepare(&mut purging, &first.chunk, turn) {
+                break;
             }
-            index.applied_op = d.chunk.last_op;
-            for e in &mut index.erasing[erasing..] {
-                e.op = d.chunk.last_op;
-                erases = true;
+            let rest = done.iter().skip(1).take_while(|d| !d.chunk.purges);
+            let n = 1 + rest.count();
+            let mut tokens = Vec::new();
+            let mut index = self.index.write();
+            let before = index.last_seq;
+            index.prepared = purging.take().map_or_else(Vec::new, Purging::into_prepared);
+            for d in done.drain(..n) {
+                let (applied, erasing) = apply_chunk(&mut index, d.chunk, d.first_frame, ids_max);
+                bytes += applied;
+                erases |= erasing;
+                tokens.extend(d.tokens);
             }
-            if !d.chunk.offsets.is_empty() {
-                bytes += d.chunk.bytes.len() as u64;
-                index.tail.push(Arc::new(TailChunk {
-                    bytes: d.chunk.bytes,
-                    first_seq: d.chunk.first_seq,
-                    offsets: d.chunk.offsets,
-                    last_time: d.chunk.last_time,
-                    first_frame: d.first_frame,
-                }));
-            }
-            tokens.extend(d.tokens);
+            index.prepared = Vec::new();
+            self.records.increment(index.last_seq - before);
+            let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
+            index.ids.expire(now_ns.saturating_sub(window));
+            // Only now may the materialiser take these chunks from the tail.
+            drop(index);
+            drop(tokens);
         }
-        self.records.increment(index.last_seq - before);
-        let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
-        index.ids.expire(now_ns.saturating_sub(window));
-        let out = AppliedChunks {
+        let more = !done.is_empty();
+        if more {
+            let mut queue = self.queue.lock();
+            done.append(&mut queue.done);
+            queue.done = done;
+        }
+        drop(purging);
+        let index = self.index.read();
+        AppliedChunks {
             op: index.applied_op,
             answerable: index.answerable(),
             bytes,
             erases,
-        };
-        // Only now may the materialiser take these chunks from the tail.
-        drop(index);
-        drop(tokens);
-        out
+            more,
+        }
+    }
+
+    /// One turn of preparing the purges of a chunk. True when they are ready.
+    fn prepare(&self, purging: &mut Option<Purging>, chunk: &Chunk, turn: usize) -> bool {
+        let index = self.index.read();
+        let known = purging.take().filter(|p| p.op == chunk.last_op);
+        let mut of = known.unwrap_or_else(|| Purging::new(&index, chunk.last_op, &chunk.bytes));
+        let ready = of.turn(&index, turn);
+        *purging = Some(of);
+        ready
     }
 
     pub(crate) fn wake(&self) {
@@ -146,4 +154,30 @@ impl StreamShared {
             waker.wake();
         }
     }
+}
+
+/// Applies a chunk; answers the bytes it adds to the tail, and whether there is something new to overwrite.
+fn apply_chunk(index: &mut StreamIndex, chunk: Chunk, first_frame: u64, ids_max: usize) -> (u64, bool) {
+    let (mut at, erasing) = (0, index.erasing.len());
+    while let Some(r) = chunk.bytes.get(at..).and_then(Record::parse) {
+        index.apply(&r, ids_max);
+        at += r.len();
+    }
+    index.applied_op = chunk.last_op;
+    let erases = index.erasing.len() > erasing;
+    for e in &mut index.erasing[erasing..] {
+        e.op = chunk.last_op;
+    }
+    if chunk.offsets.is_empty() {
+        return (0, erases);
+    }
+    let bytes = chunk.bytes.len() as u64;
+    index.tail.push(Arc::new(TailChunk {
+        bytes: chunk.bytes,
+        first_seq: chunk.first_seq,
+        offsets: chunk.offsets,
+        last_time: chunk.last_time,
+        first_frame,
+    }));
+    (bytes, erases)
 }

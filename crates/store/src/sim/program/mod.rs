@@ -50,6 +50,7 @@ impl Plan {
             cache_max: 4 << 10,
             open_files_max: 3,
             manifest_max: 6 << 10,
+            turn: 4,
             record_max: 16 << 10,
             ballast: false,
             ..StoreOptions::default()

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Core, Keeper};
+use super::{Core, FAILURES_MAX, Keeper};
 use crate::journal::{fill, make_file};
 
 /// The file whose room is used when the disk is full.
@@ -58,10 +58,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Once a second: appends resume when the ballast can be made again.
+    /// Once a second: appends resume when the ballast can be made again, and when that segments could not be written was
+    /// the reason, once one was.
     pub(super) fn try_resume(&mut self, core: &Core) -> io::Result<()> {
         let now = core.clock.monotonic();
-        if now < self.ballast.next_try {
+        if now < self.ballast.next_try || self.failures >= FAILURES_MAX {
             return Ok(());
         }
         self.ballast.next_try = now + Duration::from_secs(1);

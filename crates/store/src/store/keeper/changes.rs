@@ -26,20 +26,15 @@ pub(crate) fn stream_entry(index: &StreamIndex, settled: Settled) -> StreamEntry
 /// Which settled messages of a span are live.
 fn live_entry(index: &StreamIndex, number: u64, upto: u64) -> LiveEntry {
     let start = number * SPAN as u64;
-    let mut runs: Vec<(u16, u16)> = Vec::new();
+    let mut offsets = Vec::new();
     if let Some(span) = index.spans.get(&number) {
         span.each(0, |off, _| {
-            if start + off as u64 > upto {
-                return false;
-            }
-            match runs.last_mut() {
-                Some(run) if usize::from(run.1) + 1 == off => run.1 = off as u16,
-                _ => runs.push((off as u16, off as u16)),
-            }
-            true
+            let inside = start + off as u64 <= upto;
+            offsets.extend(inside.then_some(off));
+            inside
         });
     }
-    LiveEntry { upto, runs }
+    LiveEntry::new(upto, offsets.into_iter())
 }
 
 /// What changed in all streams, taken for one batch of the manifest.

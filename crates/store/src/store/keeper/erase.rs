@@ -78,6 +78,11 @@ fn concerns(targets: &[Target], entry: &SegmentEntry) -> bool {
 }
 
 impl Keeper {
+    /// Whether something is being overwritten.
+    pub(crate) fn is_erasing(&self) -> bool {
+        !self.erase.targets.is_empty()
+    }
+
     /// One step of overwriting; `None` when there is nothing to overwrite, or other work must be finished first.
     pub(super) fn erase_step(&mut self, core: &Core) -> io::Result<Option<Step>> {
         if self.erase.targets.is_empty() && !self.gather_erasing(core) {
@@ -175,7 +180,7 @@ fn erase_in(core: &Core, id: u64, targets: &[Target], doomed: bool) -> io::Resul
             }
             if block.packed {
                 let mut inside = part.seqs.iter().filter(|s| (block.first_seq..end).contains(s));
-                if inside.any(|s| target.wants(*s)) {
+                if inside.any(|s| target.wants(s)) {
                     if !doomed {
                         return Ok(false);
                     }
@@ -185,11 +190,7 @@ fn erase_in(core: &Core, id: u64, targets: &[Target], doomed: bool) -> io::Resul
                 }
                 continue;
             }
-            let listed = part
-                .seqs
-                .iter()
-                .copied()
-                .filter(|s| (block.first_seq..end).contains(s));
+            let listed = part.seqs.iter().filter(|s| (block.first_seq..end).contains(s));
             for (at, bytes) in replacements(&*file, *block, part.incarnation, target, listed)? {
                 file.write_at(&bytes, at)?;
                 changed = true;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::{Core, Finished, Gathered, Keeper, attach, end_segment, segment_entry};
 use crate::fault::Fault;
 use crate::index::{Matching, NO_RECORD, Settled, StreamIndex, TailChunk};
-use crate::manifest::{Entry, IdsEntry};
+use crate::manifest::{Bucket, Entry};
 use crate::options::Storage;
 use crate::record::Record;
 use crate::segment::{SegmentWriter, segment_name};
@@ -23,7 +23,7 @@ pub(super) struct Job {
     frame: u64,
     plans: VecDeque<Plan>,
     /// Streams whose tail shrinks, with what is then settled.
-    settled: Vec<(Arc<StreamShared>, Settled, u64)>,
+    pub(super) settled: Vec<(Arc<StreamShared>, Settled, u64)>,
     pub(super) own: Option<SegmentWriter>,
     pub(super) common: Option<SegmentWriter>,
     pub(super) finished: Vec<Finished>,
@@ -166,13 +166,20 @@ impl Keeper {
             .iter()
             .map(|(s, settled, _)| (s.incarnation, *settled))
             .collect();
-        let ids_file = self.write_ids(core, job)?;
-        entries.extend(ids_file);
+        let ids_files = self.write_ids(core, job)?;
+        let written: Vec<(u64, Bucket)> = ids_files
+            .iter()
+            .filter_map(|e| match e {
+                Entry::Ids(id, file) => file.bucket.map(|b| (*id, b)),
+                _ => None,
+            })
+            .collect();
+        entries.extend(ids_files);
         for f in &job.finished {
             entries.push(Entry::Segment(f.segment.id, segment_entry(f)));
         }
         let dirty = Gathered::take(core, &settled, &mut entries);
-        entries.extend(self.drop_ids(core));
+        entries.extend(self.drop_ids(core, &written));
         entries.push(Entry::Next {
             incarnation: core.registry.lock().next_incarnation,
             file: self.manifest.image.next_file,
@@ -191,6 +198,11 @@ impl Keeper {
             dirty.put_back();
             return Err(e);
         }
+        self.failures = 0;
+        for (id, bucket) in written {
+            self.ids_files.insert((bucket.from, bucket.until), id);
+        }
+        self.ids_files.retain(|_, id| !gone_ids.contains(id));
         for f in job.finished.drain(..) {
             core.count_segment(f.segment.len);
             self.segments.insert(f.segment.id, f.segment.clone());
@@ -219,55 +231,6 @@ impl Keeper {
         }
         core.wake_waiting();
         Ok(())
-    }
-
-    /// Writes the dedup ids that the journal file is the last to tell, if any still count.
-    fn write_ids(&mut self, core: &Core, job: &Job) -> io::Result<Option<Entry>> {
-        let (mut bytes, mut newest) = (Vec::new(), Vec::new());
-        if core.options.fault(Fault::DedupForgotten) {
-            return Ok(None);
-        }
-        for (stream, settled, _) in &job.settled {
-            let index = stream.index.read();
-            let from = index.dirty.ids_from_seq;
-            let mut last = None;
-            for id in index
-                .ids
-                .iter()
-                .filter(|id| id.seq > from && id.seq <= settled.seq)
-            {
-                ids::put_id(&mut bytes, index.incarnation, id);
-                last = last.max(Some(id.time));
-            }
-            newest.extend(last.map(|time| (index.incarnation, time)));
-        }
-        if newest.is_empty() {
-            return Ok(None);
-        }
-        let id = self.take_file();
-        ids::write(&*core.disk, id, &bytes)?;
-        core.disk.sync_dir()?;
-        Ok(Some(Entry::Ids(id, IdsEntry { newest })))
-    }
-
-    /// Files of ids none of which counts any more.
-    fn drop_ids(&self, core: &Core) -> Vec<Entry> {
-        let now = core.clock.wall_ns();
-        let registry = core.registry.lock();
-        let counts = |(incarnation, time): &(u64, i64)| {
-            registry.all.get(incarnation).is_some_and(|s| {
-                let index = s.index.read();
-                let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
-                !index.deleted && time.saturating_add(window) > now
-            })
-        };
-        let image = &self.manifest.image;
-        image
-            .ids
-            .iter()
-            .filter(|(_, f)| !f.newest.iter().any(counts))
-            .map(|(id, _)| Entry::IdsGone(*id))
-            .collect()
     }
 }
 

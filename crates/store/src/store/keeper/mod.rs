@@ -10,6 +10,7 @@
 
 mod ballast;
 mod changes;
+mod dedup;
 mod erase;
 mod job;
 
@@ -43,9 +44,16 @@ pub(crate) struct Keeper {
     /// Segments the manifest has forgotten and readers may still hold, with what the manifest said.
     doomed: Vec<(Arc<Segment>, SegmentEntry)>,
     erase: erase::Erasure,
+    /// Files of dedup ids that take more, by the stretch of time whose ids they hold.
+    ids_files: BTreeMap<(i64, i64), u64>,
     pub(crate) compaction: super::compact::Compaction,
     ballast: Ballast,
+    /// How often in a row a journal file could not be emptied.
+    failures: u32,
 }
+
+/// How often in a row a journal file is not emptied until appends are refused as on a full disk.
+const FAILURES_MAX: u32 = 3;
 
 /// A segment whose bytes are synced and which nothing names yet.
 #[derive(Debug)]
@@ -56,6 +64,10 @@ pub(crate) struct Finished {
 
 impl Keeper {
     pub(crate) fn new(manifest: Manifest, segments: BTreeMap<u64, Arc<Segment>>) -> Self {
+        let ids_files = manifest.image.ids.iter();
+        let ids_files = ids_files
+            .filter_map(|(id, file)| file.bucket.map(|b| ((b.from, b.until), *id)))
+            .collect();
         Self {
             manifest,
             broken: false,
@@ -63,8 +75,10 @@ impl Keeper {
             job: None,
             doomed: Vec::new(),
             erase: erase::Erasure::default(),
+            ids_files,
             compaction: super::compact::Compaction::default(),
             ballast: Ballast::default(),
+            failures: 0,
         }
     }
 
@@ -74,6 +88,8 @@ impl Keeper {
         if let Err(e) = &result {
             self.failed(core, e);
         }
+        let busy = self.job.is_some() || self.compaction.is_busy();
+        core.counters.materialising.store(busy, Ordering::Relaxed);
         result
     }
 
@@ -108,7 +124,8 @@ impl Keeper {
             return Ok(Step::Worked);
         }
         match self.begin(core, force)? {
-            Step::Idle if !core.disk_full.load(Ordering::Relaxed) => self.compact_step(core),
+            // On a full disk only what is dead goes.
+            Step::Idle => self.compact_step(core),
             step => Ok(step),
         }
     }
@@ -116,6 +133,7 @@ impl Keeper {
     /// After an error nothing acknowledged is lost: the journal has it. What was begun is begun again.
     fn failed(&mut self, core: &Core, error: &io::Error) {
         if let Some(job) = self.job.take() {
+            self.failures = self.failures.saturating_add(1);
             for writer in [job.own, job.common].into_iter().flatten() {
                 let _ = core.disk.remove(&segment_name(writer.id));
             }
@@ -125,7 +143,7 @@ impl Keeper {
         }
         self.compaction.abandon(&*core.disk);
         self.erase.begin_again();
-        if error.kind() == io::ErrorKind::StorageFull {
+        if error.kind() == io::ErrorKind::StorageFull || self.failures >= FAILURES_MAX {
             self.disk_full(core);
         }
     }
@@ -284,8 +302,8 @@ pub(crate) fn segment_entry(f: &Finished) -> SegmentEntry {
     let range = |p: &FooterPart| {
         (
             p.incarnation,
-            p.seqs.first().copied().unwrap_or(0),
-            p.seqs.last().copied().unwrap_or(0),
+            p.seqs.first().unwrap_or(0),
+            p.seqs.last().unwrap_or(0),
         )
     };
     SegmentEntry {
@@ -305,8 +323,8 @@ pub(crate) fn attach(core: &Core, f: &Finished) {
         };
         let part = Part {
             segment: f.segment.clone(),
-            first_seq: *first_seq,
-            last_seq: *last_seq,
+            first_seq,
+            last_seq,
             count: part.seqs.len() as u64,
             blocks: part.blocks.clone().into_boxed_slice(),
         };

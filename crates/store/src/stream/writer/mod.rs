@@ -63,6 +63,7 @@ pub struct StreamWriter {
     open_first_seq: u64,
     offsets: Vec<u32>,
     open_strict: bool,
+    open_purges: bool,
     effects: Vec<u8>,
     overlay: Overlay,
     /// Consumers that staged operations make or remove, with the operation's number.
@@ -104,6 +105,7 @@ impl StreamWriter {
             open_first_seq: 0,
             offsets: Vec::new(),
             open_strict: false,
+            open_purges: false,
             effects: Vec::new(),
             overlay: Overlay::default(),
             consumers: HashMap::new(),
@@ -219,6 +221,7 @@ impl StreamWriter {
                     },
                 );
                 self.barrier = self.op + 1;
+                self.open_purges |= !purge.filter.is_empty();
                 self.record(Kind::Effects, b"", &[])
             }
             Op::Update(options) => {
@@ -407,6 +410,7 @@ impl StreamWriter {
                 },
             );
             self.barrier = op;
+            self.open_purges |= !filter.is_empty();
         }
         self.op = op;
         self.mark_offset(seq, true);
@@ -568,6 +572,7 @@ impl StreamWriter {
             offsets: std::mem::take(&mut self.offsets),
             last_time: self.last_time,
             strict: strict && !self.core.options.fault(Fault::AckBeforeSync),
+            purges: std::mem::take(&mut self.open_purges),
         };
         self.submitted_op = self.op;
         self.core.submit(&self.shared, chunk);
