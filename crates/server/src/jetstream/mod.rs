@@ -13,6 +13,7 @@
 //! * `consumer` is the state machine of a consumer: synchronous, no I/O, told the time, told of events, and it speaks to
 //!   the outside through `consumer::Port` alone.
 //! * `config` holds defaults, validation and update rules of configurations; pure.
+//! * `context` is JetStream for code in this process; what is sent to it goes through a `mailbox`.
 //! * `read` answers message gets and direct gets, away from the stream's task, from committed state.
 //!
 //! # What holds
@@ -33,6 +34,7 @@ pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;
 pub(crate) mod local;
+pub(crate) mod mailbox;
 mod open;
 pub(crate) mod publish;
 mod read;
@@ -56,12 +58,16 @@ use crate::options::JetStreamOptions;
 use crate::server::Shared;
 
 pub use consumer::Explanation;
-pub use context::{JetStreamContext, Publish, PublishError, Stored};
+pub use context::{
+    AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, FetchError, FetchOptions, JetStreamContext,
+    Messages, PriorityRequest, Publish, PublishError, Stored,
+};
 pub use open::JetStreamError;
 pub(crate) use open::{apply_options, open, start};
 pub use windjet_protocol::jetstream::stream::requests::PurgeRequest;
 pub use windjet_protocol::jetstream::{
-    ApiError, ConsumerConfig, ConsumerInfo, ErrorCode, StreamConfig, StreamInfo,
+    AckPolicy, ApiError, ConsumerConfig, ConsumerInfo, DeliverPolicy, DiscardPolicy, ErrorCode, Nanos,
+    RetentionPolicy, StorageType, StreamConfig, StreamInfo, Timestamp,
 };
 
 /// JetStream of one server.

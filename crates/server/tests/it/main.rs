@@ -7,6 +7,7 @@ mod config_corpus;
 mod hostile;
 mod in_process;
 mod jetstream;
+mod jetstream_local;
 mod jwt_corpus;
 mod monitor;
 mod operation;

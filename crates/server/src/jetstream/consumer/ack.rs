@@ -20,12 +20,24 @@ enum Answer {
 impl Consumer {
     /// An acknowledgement.
     pub(crate) fn ack(&mut self, port: &mut dyn Port, message: AckMessage<'_>, now: Now) {
+        let ack = Ack::parse(message.payload);
+        self.ack_by(port, message, ack, now);
+    }
+
+    /// An acknowledgement that needs no reading.
+    pub(crate) fn ack_by(
+        &mut self,
+        port: &mut dyn Port,
+        message: AckMessage<'_>,
+        ack: Option<Ack<'_>>,
+        now: Now,
+    ) {
         if !self.timed() {
             return;
         }
         self.used(now);
         let subject = &message.subject;
-        let answer = match Ack::parse(message.payload) {
+        let answer = match ack {
             None => Answer::Yes,
             Some(Ack::Done) => self.done(port, subject, true, now),
             Some(Ack::Nak { delay }) => {

@@ -12,7 +12,7 @@ use windjet_store::Message;
 use super::priority::Choice;
 use super::pull::send_end;
 use super::waiting::RequestId;
-use super::{Budget, Consumer, Delivered, Delivery, Fetched, Now, Port, Progress};
+use super::{Budget, Consumer, Delivered, Delivery, Fetched, Now, Place, Port, Progress};
 
 /// Header with the length of a payload that is left out.
 const MSG_SIZE: &str = "Nats-Msg-Size";
@@ -26,39 +26,24 @@ struct Ready {
     message: Message,
     /// Whether it was not delivered before.
     new: bool,
-    dseq: u64,
-    /// Messages to come, this one not included.
-    left: u64,
+    /// Which it is; `pending` does not include it.
+    place: Place,
     subject: Bytes,
-    headers: Headers,
+    headers: Bytes,
     payload: Bytes,
     ack: Vec<u8>,
 }
 
-enum Headers {
-    Stored(Bytes),
-    Changed(Vec<u8>),
-}
-
-impl Headers {
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Stored(bytes) => bytes,
-            Self::Changed(bytes) => bytes,
-        }
-    }
-
-    fn with(&self, name: &str, value: &[u8]) -> Vec<u8> {
-        let mut block = self.as_slice().to_vec();
-        block::set(&mut block, name, value);
-        block
-    }
+fn with(headers: &[u8], name: &str, value: &[u8]) -> Bytes {
+    let mut block = headers.to_vec();
+    block::set(&mut block, name, value);
+    block.into()
 }
 
 impl Ready {
     /// Bytes of the message without the subject that it is sent to.
     fn body_len(&self) -> u64 {
-        (self.ack.len() + self.headers.as_slice().len() + self.payload.len()) as u64
+        (self.ack.len() + self.headers.len() + self.payload.len()) as u64
     }
 
     /// Bytes by which budgets count.
@@ -66,13 +51,14 @@ impl Ready {
         self.subject.len() as u64 + self.body_len()
     }
 
-    fn delivery<'a>(&'a self, to: &'a [u8], headers: &'a [u8]) -> Delivery<'a> {
+    fn delivery<'a>(&'a self, to: &'a [u8], headers: &'a Bytes) -> Delivery<'a> {
         Delivery {
             to,
             subject: &self.subject,
             ack: &self.ack,
             headers,
             payload: &self.payload,
+            place: self.place,
         }
     }
 }
@@ -193,35 +179,38 @@ impl Consumer {
     }
 
     fn make_ready(&mut self, message: Message, new: bool) -> Ready {
-        let left = self.num_pending().saturating_sub(u64::from(new));
-        let dseq = self.delivered.consumer_seq + 1;
         let seq = message.seq();
-        let deliveries = if new { 1 } else { self.tracked.deliveries(seq) + 1 };
+        let place = Place {
+            stream_seq: seq,
+            consumer_seq: self.delivered.consumer_seq + 1,
+            delivered: if new { 1 } else { self.tracked.deliveries(seq) + 1 },
+            time: message.time(),
+            pending: self.num_pending().saturating_sub(u64::from(new)),
+        };
         let mut ack = Vec::with_capacity(96);
         AckSubject {
             scope: None,
             stream: self.home.stream.as_bytes(),
             consumer: self.name.as_bytes(),
-            delivered: deliveries,
+            delivered: place.delivered,
             stream_seq: seq,
-            consumer_seq: dseq,
-            time_ns: message.time(),
-            pending: left,
+            consumer_seq: place.consumer_seq,
+            time_ns: place.time,
+            pending: place.pending,
         }
         .write(&mut ack);
-        let mut headers = Headers::Stored(message.headers());
+        let mut headers = message.headers();
         let mut payload = message.payload();
         if self.config.headers_only {
             let size = itoa::Buffer::new().format(payload.len()).to_owned();
-            headers = Headers::Changed(headers.with(MSG_SIZE, size.as_bytes()));
+            headers = with(&headers, MSG_SIZE, size.as_bytes());
             payload = NOTHING.clone();
         }
         Ready {
             subject: message.subject(),
             message,
             new,
-            dseq,
-            left,
+            place,
             headers,
             payload,
             ack,
@@ -233,7 +222,7 @@ impl Consumer {
             return Step::Stop(Progress::Idle);
         };
         let on_the_way = to.len() as u64 + ready.body_len();
-        match port.deliver(&ready.delivery(to.as_bytes(), ready.headers.as_slice())) {
+        match port.deliver(&ready.delivery(to.as_bytes(), &ready.headers)) {
             Delivered::Taken => {}
             Delivered::Full => return Step::Stop(Progress::Full),
             Delivered::NoInterest => {
@@ -247,7 +236,7 @@ impl Consumer {
     }
 
     fn give_one(&mut self, port: &mut dyn Port, ready: &Ready, now: Now) -> Step {
-        let to_come = ready.left + u64::from(ready.new);
+        let to_come = ready.place.pending + u64::from(ready.new);
         let mut full: Vec<RequestId> = Vec::new();
         loop {
             let (id, pin) = match self.choose(port, ready.size(), to_come, &full, now) {
@@ -258,8 +247,10 @@ impl Consumer {
             let Some(request) = self.waiting.get(id) else {
                 return Step::Stop(Progress::Idle);
             };
-            let pinned = pin.as_ref().map(|pin| ready.headers.with(PIN_ID, pin.as_bytes()));
-            let headers = pinned.as_deref().unwrap_or(ready.headers.as_slice());
+            let pinned = pin
+                .as_ref()
+                .map(|pin| with(&ready.headers, PIN_ID, pin.as_bytes()));
+            let headers = pinned.as_ref().unwrap_or(&ready.headers);
             match port.deliver(&ready.delivery(&request.reply, headers)) {
                 Delivered::Taken => {}
                 Delivered::Full => {
@@ -293,7 +284,7 @@ impl Consumer {
     /// A message was taken.
     fn record(&mut self, port: &mut dyn Port, ready: &Ready, holder: Option<u64>, now: Now) {
         let seq = ready.message.seq();
-        self.delivered.consumer_seq = ready.dseq;
+        self.delivered.consumer_seq = ready.place.consumer_seq;
         self.delivered_at = Some(now.wall);
         if !self.config.is_push() {
             self.used(now);
@@ -312,7 +303,8 @@ impl Consumer {
         let timed = self.timed();
         if ready.new {
             let due = now.nanos().saturating_add(self.wait(1));
-            self.tracked.add(seq, ready.dseq, due, timed, &mut self.log);
+            self.tracked
+                .add(seq, ready.place.consumer_seq, due, timed, &mut self.log);
         } else {
             let wait = self.wait(self.tracked.deliveries(seq) + 1);
             let due = now.nanos().saturating_add(wait);

@@ -47,7 +47,7 @@ use record::Log;
 use tracked::Tracked;
 use waiting::Waiting;
 
-pub(crate) use port::{Delivered, Delivery, Fetched, Now, Port};
+pub(crate) use port::{Delivered, Delivery, Fetched, Now, Place, Port};
 
 /// What all consumers of a stream share.
 #[derive(Debug)]

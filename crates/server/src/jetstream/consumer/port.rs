@@ -30,13 +30,30 @@ pub(crate) struct Delivery<'a> {
     /// Where it is routed: the pull request's reply, or the deliver subject.
     pub(crate) to: &'a [u8],
     /// What the client sees as its subject.
-    pub(crate) subject: &'a [u8],
+    pub(crate) subject: &'a bytes::Bytes,
     /// Where the ack goes; `None` without acks is not used: ordered consumers read their position from it.
     pub(crate) ack: &'a [u8],
     /// Header block, empty for none.
-    pub(crate) headers: &'a [u8],
+    pub(crate) headers: &'a bytes::Bytes,
     /// Payload; shared with the store.
     pub(crate) payload: &'a bytes::Bytes,
+    /// What the ack's subject says, in numbers.
+    pub(crate) place: Place,
+}
+
+/// Which message it is, and which of its deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Sequence in the stream.
+    pub(crate) stream_seq: u64,
+    /// Number of the delivery.
+    pub(crate) consumer_seq: u64,
+    /// How often the message was delivered, this time included.
+    pub(crate) delivered: u64,
+    /// When it was stored, in nanoseconds since 1970.
+    pub(crate) time: i64,
+    /// Messages still to come.
+    pub(crate) pending: u64,
 }
 
 /// What became of a delivery.

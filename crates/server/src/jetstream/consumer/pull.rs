@@ -19,14 +19,23 @@ pub(super) fn send(port: &mut dyn Port, to: &[u8], status: &Status) {
 impl Consumer {
     /// A request for messages.
     pub(crate) fn pull(&mut self, port: &mut dyn Port, pull: Pull<'_>, now: Now) {
-        match self.admit(port, pull, now) {
-            Ok(()) => {}
-            Err(Refusal::Status(status)) => send(port, pull.reply, &status),
-            Err(Refusal::Silent) => {}
-        }
+        let read = self.read(&pull);
+        self.take_request(port, pull.reply, pull.holder, read, now);
     }
 
-    fn admit(&mut self, port: &mut dyn Port, pull: Pull<'_>, now: Now) -> Result<(), Refusal> {
+    /// A request that needs no reading.
+    pub(crate) fn pull_by(
+        &mut self,
+        port: &mut dyn Port,
+        reply: &[u8],
+        holder: u64,
+        request: PullRequest,
+        now: Now,
+    ) {
+        self.take_request(port, reply, holder, Ok(request), now);
+    }
+
+    fn read(&self, pull: &Pull<'_>) -> Result<PullRequest, Refusal> {
         if self.config.is_push() {
             return Err(Status::PushBased.into());
         }
@@ -36,9 +45,38 @@ impl Consumer {
                 return Err(Status::RequiredApiLevel.into());
             }
         }
-        let request = PullRequest::parse(pull.payload)?;
-        self.check_bounds(&request)?;
-        self.check_priority(&request, now)?;
+        Ok(PullRequest::parse(pull.payload)?)
+    }
+
+    fn take_request(
+        &mut self,
+        port: &mut dyn Port,
+        reply: &[u8],
+        holder: u64,
+        request: Result<PullRequest, Refusal>,
+        now: Now,
+    ) {
+        let admitted = request.and_then(|request| self.admit(port, reply, holder, &request, now));
+        match admitted {
+            Ok(()) => {}
+            Err(Refusal::Status(status)) => send(port, reply, &status),
+            Err(Refusal::Silent) => {}
+        }
+    }
+
+    fn admit(
+        &mut self,
+        port: &mut dyn Port,
+        reply: &[u8],
+        holder: u64,
+        request: &PullRequest,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        if self.config.is_push() {
+            return Err(Status::PushBased.into());
+        }
+        self.check_bounds(request)?;
+        self.check_priority(request, now)?;
         let max = usize::try_from(self.config.max_waiting).unwrap_or(usize::MAX);
         if self.waiting.len() >= max
             && (self.waiting.len() <= SWEEP_AT_ONCE || now.mono.saturating_sub(self.swept) >= SWEEP_EVERY)
@@ -46,7 +84,7 @@ impl Consumer {
             self.sweep(port, now);
         }
         if request.no_wait {
-            self.check_no_wait(&request, now)?;
+            self.check_no_wait(request, now)?;
         }
         if self.waiting.len() >= max {
             return Err(if request.idle_heartbeat.is_positive() {
@@ -57,7 +95,7 @@ impl Consumer {
         }
         self.used(now);
         let by_urgency = self.config.priority_policy == PriorityPolicy::Prioritized;
-        let waiting = Request::new(&request, pull.reply, pull.holder, by_urgency, now.mono);
+        let waiting = Request::new(request, reply, holder, by_urgency, now.mono);
         let id = self.waiting.add(waiting);
         if request.expires.is_negative() {
             self.end(port, id, &Status::RequestTimeout, true);
@@ -98,7 +136,7 @@ impl Consumer {
     }
 
     /// Drops requests that are over, and those whose replies nobody listens to.
-    pub(super) fn sweep(&mut self, port: &mut dyn Port, now: Now) {
+    pub(crate) fn sweep(&mut self, port: &mut dyn Port, now: Now) {
         self.swept = now.mono;
         let over: Vec<(RequestId, bool)> = self
             .waiting

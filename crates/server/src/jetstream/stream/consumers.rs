@@ -9,18 +9,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use windjet_protocol::jetstream::RetentionPolicy;
-use windjet_protocol::reply::AckSubject;
+use windjet_protocol::jetstream::{RetentionPolicy, Status};
+use windjet_protocol::reply::{Ack, AckSubject};
 use windjet_store::{Found, Message, Op, ReadError, SeqRange, StageError, StreamReader};
 
-use super::inbox::{Batch, Inbox, Signal};
+use super::inbox::{Batch, Inbox, LocalSignal, Settle, Signal};
 use super::outbox::Out;
 use super::post::{Post, Posted, Receivers};
 use super::task::{Feed, Task, earlier};
 use crate::jetstream::JetStream;
 use crate::jetstream::consumer::{
-    AckMessage, Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Port, Progress, Pull,
+    AckMessage, Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Place, Port, Progress, Pull,
 };
+use crate::jetstream::mailbox::{self, Locals, Unconfirmed};
 use crate::router::Matches;
 
 /// How long a change may wait before it is stored.
@@ -61,6 +62,8 @@ pub(super) struct Consumers {
     /// Answers to acks that wait for the next record of their consumer.
     confirms: Vec<Bytes>,
     fetched: Fetcher,
+    /// Mailboxes of this process.
+    pub(super) locals: Locals,
 }
 
 /// A sequence that was read, with its message if it is still there.
@@ -108,6 +111,7 @@ pub(super) struct Outside<'t, 'a> {
     inbox: &'t Arc<Inbox>,
     fetched: &'t mut Fetcher,
     confirms: &'t mut Vec<Bytes>,
+    pub(super) locals: &'t mut Locals,
     settled: &'t mut Vec<SeqRange>,
     /// Whether the stream removes what is settled.
     retains: bool,
@@ -115,6 +119,13 @@ pub(super) struct Outside<'t, 'a> {
 
 impl Port for Outside<'_, '_> {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        if let Some(mailbox) = mailbox::parse(delivery.to) {
+            return if self.locals.deliver(mailbox, delivery) {
+                Delivered::Taken
+            } else {
+                Delivered::NoInterest
+            };
+        }
         let posted = self.post.deliver(
             self.receivers,
             delivery.to,
@@ -131,10 +142,16 @@ impl Port for Outside<'_, '_> {
     }
 
     fn status(&mut self, to: &[u8], reply: Option<&[u8]>, headers: &[u8]) {
-        self.post.send(to, reply, headers, &Bytes::new());
+        match mailbox::parse(to) {
+            Some(mailbox) => self.locals.status(mailbox, headers),
+            None => drop(self.post.send(to, reply, headers, &Bytes::new())),
+        }
     }
 
     fn wanted(&self, subject: &[u8]) -> bool {
+        if let Some(mailbox) = mailbox::parse(subject) {
+            return self.locals.wants(mailbox);
+        }
         let matches: Matches = self.post.account.matches(subject).1;
         !matches.is_empty()
     }
@@ -253,6 +270,13 @@ impl Consumers {
         self.after(number, now);
     }
 
+    /// An ack will not be confirmed: the journal has failed.
+    pub(super) fn unconfirmed(&mut self, reply: &[u8]) {
+        if let Some(number) = mailbox::parse(reply) {
+            self.locals.confirm(number, Err(Unconfirmed::Unknown));
+        }
+    }
+
     /// Everything must be stored now: somebody asks about it.
     pub(super) fn store_now(&mut self, now: Now) {
         if !self.dirty.is_empty() {
@@ -289,6 +313,7 @@ impl Task {
         let mut post = Post::new(&server, &account);
         let answer = self.with_consumer_in(&mut post, number, now, what);
         post.finish();
+        self.consumers.locals.flush();
         answer
     }
 
@@ -310,6 +335,7 @@ impl Task {
             inbox: &self.stream.inbox,
             fetched: &mut consumers.fetched,
             confirms: &mut consumers.confirms,
+            locals: &mut consumers.locals,
             settled: &mut slot.settled,
             retains: self.config.retention != RetentionPolicy::Limits,
         };
@@ -331,6 +357,7 @@ impl Task {
             self.with_consumer_in(&mut post, number, now, &mut what);
         }
         post.finish();
+        self.consumers.locals.flush();
     }
 
     /// Tells consumers what was committed, and republishes.
@@ -415,6 +442,70 @@ impl Task {
             });
         }
         post.finish();
+        self.consumers.locals.flush();
+    }
+
+    /// Acks and pull requests of this process, in the order of their arrival.
+    pub(super) fn local_signals(&mut self, signals: Vec<(u32, LocalSignal)>, now: Now) {
+        if signals.is_empty() {
+            return;
+        }
+        let (server, account) = (self.server.clone(), self.account.account.clone());
+        let mut post = Post::new(&server, &account);
+        for (number, signal) in signals {
+            match signal {
+                LocalSignal::Pull {
+                    request,
+                    mailbox,
+                    holder,
+                } => {
+                    let reply = mailbox::address(mailbox.number);
+                    self.consumers.locals.open(mailbox.clone());
+                    let served = self.with_consumer_in(&mut post, number, now, |consumer, port| {
+                        consumer.pull_by(port, &reply, holder, *request, now);
+                    });
+                    if served.is_none() {
+                        let status = Status::ConsumerDeleted.block();
+                        self.consumers.locals.status(mailbox.number, &status);
+                    }
+                }
+                LocalSignal::Settle {
+                    place,
+                    what,
+                    confirm,
+                    holder,
+                } => {
+                    let wanted = confirm.map(|confirm| self.consumers.locals.expect(confirm));
+                    let reply = wanted.map(mailbox::address);
+                    let served = self.with_consumer_in(&mut post, number, now, |consumer, port| {
+                        settle_by(
+                            consumer,
+                            port,
+                            place,
+                            &what,
+                            reply.as_ref().map(|r| &r[..]),
+                            holder,
+                            now,
+                        );
+                    });
+                    if let (Some(wanted), Some(reply)) = (wanted, reply)
+                        && self.consumers.confirms.last().is_none_or(|last| **last != reply)
+                    {
+                        let why = match served {
+                            Some(()) => Unconfirmed::NotDelivered,
+                            None => Unconfirmed::Gone,
+                        };
+                        self.consumers.locals.confirm(wanted, Err(why));
+                    }
+                }
+                LocalSignal::Closed { mailbox } => {
+                    self.consumers.locals.close(mailbox);
+                    self.with_consumer_in(&mut post, number, now, |consumer, port| consumer.sweep(port, now));
+                }
+            }
+        }
+        post.finish();
+        self.consumers.locals.flush();
     }
 
     /// A message is damaged: it counts as deleted and lost from now on.
@@ -507,6 +598,7 @@ impl Task {
             self.consumers.fetched.here.clear();
         }
         post.finish();
+        self.consumers.locals.flush();
         !self.consumers.ready.is_empty()
     }
 
@@ -570,6 +662,9 @@ impl Task {
         let confirms = std::mem::take(&mut self.consumers.confirms);
         if lost {
             // Nothing is stored any more: an ack that is not durable is not confirmed.
+            for reply in confirms {
+                self.consumers.unconfirmed(&reply);
+            }
             return;
         }
         let op = self.writer.staged_op();
@@ -668,4 +763,40 @@ impl Task {
             Err(error) => self.upkeep.retry_unneeded(&error),
         }
     }
+}
+
+/// Settles a delivery that was handed to this process.
+fn settle_by(
+    consumer: &mut Consumer,
+    port: &mut Outside<'_, '_>,
+    place: Place,
+    what: &Settle,
+    reply: Option<&[u8]>,
+    holder: u64,
+    now: Now,
+) {
+    let message = AckMessage {
+        subject: AckSubject {
+            scope: None,
+            stream: b"",
+            consumer: b"",
+            delivered: place.delivered,
+            stream_seq: place.stream_seq,
+            consumer_seq: place.consumer_seq,
+            time_ns: place.time,
+            pending: place.pending,
+        },
+        payload: b"",
+        reply,
+        holder,
+    };
+    let ack = match what {
+        Settle::Done => Ack::Done,
+        Settle::Nak(delay) => Ack::Nak { delay: *delay },
+        Settle::Progress => Ack::Progress,
+        Settle::Term(reason) => Ack::Term {
+            reason: reason.as_bytes(),
+        },
+    };
+    consumer.ack_by(port, message, Some(ack), now);
 }

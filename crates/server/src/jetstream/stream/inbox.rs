@@ -12,10 +12,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use windjet_protocol::jetstream::{ApiError, ErrorCode};
+use windjet_protocol::jetstream::{ApiError, ErrorCode, Nanos, PullRequest};
 
 use super::call::Call;
+use crate::jetstream::consumer::Place;
 use crate::jetstream::local::Source;
+use crate::jetstream::mailbox::{Confirm, Mailbox};
 use crate::router::Message;
 use crate::server::Shared;
 
@@ -25,6 +27,8 @@ const PUBLISHES_MAX: usize = 100_000;
 const PUBLISH_BYTES_MAX: usize = 128 << 20;
 /// Acks and pull requests that may wait, in bytes; each counts at least [`ENTRY`].
 const SIGNAL_BYTES_MAX: usize = 64 << 20;
+/// Acks and pull requests of this process that may wait.
+const LOCALS_MAX: usize = 262_144;
 /// Calls of clients that may wait, as many as nats-server queues requests.
 const CALLS_MAX: usize = 10_000;
 /// What an entry counts besides its bytes.
@@ -185,10 +189,55 @@ impl Lane {
     }
 }
 
+/// An ack or a pull request of this process.
+#[derive(Debug)]
+pub(crate) enum LocalSignal {
+    /// Messages are wanted.
+    Pull {
+        /// How many, and how.
+        request: Box<PullRequest>,
+        /// Where they go.
+        mailbox: Arc<Mailbox>,
+        /// Who holds them.
+        holder: u64,
+    },
+    /// A delivery is settled, or its holder is still at work.
+    Settle {
+        /// Which.
+        place: Place,
+        /// How.
+        what: Settle,
+        /// Who waits for it to be durable.
+        confirm: Option<Confirm>,
+        /// Who held it.
+        holder: u64,
+    },
+    /// Nobody looks into a mailbox any more.
+    Closed {
+        /// Its number.
+        mailbox: u64,
+    },
+}
+
+/// How a delivery is settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Settle {
+    /// Done.
+    Done,
+    /// Not done: again, after a while or at once.
+    Nak(Option<Nanos>),
+    /// Still at work.
+    Progress,
+    /// Never again, with a reason.
+    Term(Box<str>),
+}
+
 #[derive(Debug, Default)]
 struct State {
     publishes: Lane,
     signals: Lane,
+    /// With the number of the consumer that each is for.
+    locals: Vec<(u32, LocalSignal)>,
     calls: Vec<Call>,
     closed: bool,
 }
@@ -237,6 +286,8 @@ pub(crate) struct Taken {
     pub(crate) calls: Vec<Call>,
     /// Acks and pull requests.
     pub(crate) signals: Batch,
+    /// Those of this process.
+    pub(crate) locals: Vec<(u32, LocalSignal)>,
     /// Publishes.
     pub(crate) publishes: Batch,
 }
@@ -341,6 +392,24 @@ impl Inbox {
         if crowded { Push::Crowded } else { Push::Queued }
     }
 
+    /// Puts an ack or a pull request of this process in. That somebody is gone is always taken.
+    pub(crate) fn signal_local(&self, consumer: u32, signal: LocalSignal) -> Push {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Push::Closed;
+        }
+        let count = state.locals.len();
+        if count >= LOCALS_MAX && !matches!(signal, LocalSignal::Closed { .. }) {
+            return Push::Full;
+        }
+        state.locals.push((consumer, signal));
+        drop(state);
+        if count == 0 {
+            self.wake();
+        }
+        Push::Queued
+    }
+
     /// Puts a management call in; gives it back when the stream is gone, or when as many wait as may. What the server itself
     /// has to tell is always taken, and once where one word says it all.
     pub(crate) fn call(&self, call: Call) -> Result<(), Untaken> {
@@ -364,6 +433,7 @@ impl Inbox {
         let mut state = self.state.lock();
         Taken {
             calls: std::mem::take(&mut state.calls),
+            locals: std::mem::take(&mut state.locals),
             signals: if state.signals.entries.is_empty() {
                 Batch::default()
             } else {
@@ -382,6 +452,7 @@ impl Inbox {
         let state = self.state.lock();
         !state.calls.is_empty()
             || !state.signals.entries.is_empty()
+            || !state.locals.is_empty()
             || (publishes && !state.publishes.entries.is_empty())
     }
 

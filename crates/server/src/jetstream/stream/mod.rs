@@ -116,7 +116,7 @@ impl Stream {
         self.followers.store(followers);
     }
 
-    /// Something was committed: whoever copies looks.
+    /// Something was committed, or nothing more will be: whoever copies or reads looks.
     fn tell_followers(&self) {
         if let Some(followers) = &*self.followers.load() {
             followers.tell();

@@ -23,7 +23,7 @@ use super::Stream;
 use super::batches::OpenBatches;
 use super::call::{Answer, Call};
 use super::consumers::Consumers;
-use super::inbox::Item;
+use super::inbox::{Item, LocalSignal};
 use super::ingest::Ingest;
 use super::outbox::{Out, Outbox};
 use super::post::{Post, Receivers};
@@ -34,6 +34,7 @@ use crate::jetstream::JetStream;
 use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
+use crate::jetstream::mailbox;
 use crate::server::Shared;
 
 /// Publishes of one turn.
@@ -128,9 +129,12 @@ impl Task {
         }
         if !self.ended {
             self.signals(taken.signals, now);
+            self.local_signals(taken.locals, now);
             self.publishes(taken.publishes, now);
             self.due(now);
             more |= self.copy(now);
+        } else {
+            leave(taken.locals);
         }
         for round in 0..ROUNDS {
             if !self.ended {
@@ -202,9 +206,10 @@ impl Task {
                 Out::Reply { reply, headers, body } => {
                     post.send(&reply, None, headers, &body);
                 }
-                Out::Confirm { reply } => {
-                    post.send(&reply, None, b"", &Bytes::new());
-                }
+                Out::Confirm { reply } => match mailbox::parse(&reply) {
+                    Some(number) => self.consumers.locals.confirm(number, Ok(())),
+                    None => drop(post.send(&reply, None, b"", &Bytes::new())),
+                },
                 Out::Local { source, outcome } => source.settle(outcome),
                 Out::Then(then) => {
                     // What it sends must come behind what was sent before.
@@ -235,7 +240,7 @@ impl Task {
                 }
                 Out::Local { source, .. } => source.settle(Outcome::Unknown),
                 // Any message would say that the ack is durable.
-                Out::Confirm { .. } => {}
+                Out::Confirm { reply } => self.consumers.unconfirmed(&reply),
                 Out::Then(then) => {
                     post.finish();
                     then(self);
@@ -300,6 +305,7 @@ impl Task {
     async fn finish(mut self) {
         self.subscriptions = Subscriptions::default();
         let left = self.stream.inbox.close();
+        leave(left.locals);
         for call in left.calls {
             call.refuse(&self.server, &ErrorCode::StreamNotFound.error());
         }
@@ -315,11 +321,21 @@ impl Task {
                 () = self.js.sleep(Duration::from_millis(100)) => {}
             }
         }
+        self.stream.tell_followers();
         // Publishes that were not looked at any more; over the wire their senders hear nothing, as from a server that died.
         for item in self.waiting.drain(..).chain(left.publishes) {
             if let Some(source) = item.entry.source {
                 source.settle(Outcome::Unknown);
             }
+        }
+    }
+}
+
+/// Requests that come too late are told so; acks are not confirmed.
+fn leave(signals: Vec<(u32, LocalSignal)>) {
+    for (_, signal) in signals {
+        if let LocalSignal::Pull { mailbox, .. } = signal {
+            mailbox.end();
         }
     }
 }

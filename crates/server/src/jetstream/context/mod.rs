@@ -1,4 +1,14 @@
 //! JetStream for code in this process: typed calls, no socket, no encoding.
+//!
+//! Everything has the meaning that it has over the wire, in the account of the context and with all rights in it. What is
+//! asked of a stream goes into its inbox like what comes from a connection, and is served in the same turn.
+//!
+//! * here: streams and consumers, and publishing.
+//! * [`consumer`]: fetching; [`messages`]: consuming; [`delivery`]: a message and its acks.
+
+mod consumer;
+mod delivery;
+mod messages;
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +24,10 @@ use windjet_protocol::jetstream::stream::requests::{PurgeRequest, StreamConfigRe
 use windjet_protocol::jetstream::{
     ApiError, ApiResponse, ConsumerConfig, ConsumerInfo, ErrorCode, StreamConfig, StreamInfo,
 };
+
+pub use consumer::{ConsumeError, Consumer, FetchError, FetchOptions, PriorityRequest};
+pub use delivery::{AckError, Delivery};
+pub use messages::{ConsumeOptions, Messages};
 
 use super::JetStream;
 use super::account::JsAccount;
@@ -271,6 +285,18 @@ impl JetStreamContext {
             .call(stream, |answer| Call::ConsumerCreate(create, answer))
             .await?;
         Ok(answer.info)
+    }
+
+    /// A consumer to fetch and consume from.
+    ///
+    /// # Errors
+    /// No such stream or consumer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn consumer(&self, stream: &str, consumer: &str) -> Result<Consumer, ApiError> {
+        let info = self.consumer_info(stream, consumer).await?;
+        Consumer::new(self.clone(), info).ok_or_else(|| ErrorCode::StreamNotFound.error())
     }
 
     /// Where a consumer stands.

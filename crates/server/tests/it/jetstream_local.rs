@@ -1,0 +1,338 @@
+//! JetStream by typed calls: what a consumer hands to code in this process, and what becomes of it.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use windjet_server::Server;
+use windjet_server::jetstream::{
+    AckError, ConsumeError, ConsumeOptions, Consumer, ConsumerConfig, Delivery, FetchError, FetchOptions,
+    JetStreamContext, StreamConfig,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An ack wait that no test lives to see.
+const EXPLICIT: &str = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":3600000000000}"#;
+
+async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
+    let server = Server::builder().jetstream(folder).start().await.unwrap();
+    let js = server.jetstream().unwrap();
+    (server, js)
+}
+
+fn config(text: &str) -> StreamConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+fn consumer(text: &str) -> ConsumerConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A work queue with so many messages, and its consumer.
+async fn queue(js: &JetStreamContext, messages: u64, settings: &str) -> Consumer {
+    js.create_stream(config(
+        r#"{"name":"Q","subjects":["q.>"],"retention":"workqueue"}"#,
+    ))
+    .await
+    .unwrap();
+    js.create_consumer("Q", consumer(settings)).await.unwrap();
+    publish(js, messages).await;
+    js.consumer("Q", "C").await.unwrap()
+}
+
+async fn publish(js: &JetStreamContext, messages: u64) {
+    let acks: Vec<_> = (0..messages)
+        .map(|n| js.publish("Q", "q.a", format!("{n}")).unwrap())
+        .collect();
+    for ack in acks {
+        ack.await.unwrap();
+    }
+}
+
+fn seqs(deliveries: &[Delivery]) -> Vec<u64> {
+    deliveries.iter().map(|d| d.stream_sequence).collect()
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_gives_what_there_is_and_says_which_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 5, EXPLICIT).await;
+    let got = within(c.fetch(3, PATIENCE)).await.unwrap();
+    let shown: Vec<_> = got
+        .iter()
+        .map(|d| (d.stream_sequence, d.consumer_sequence, d.delivered, d.pending))
+        .collect();
+    assert_eq!(shown, [(1, 1, 1, 4), (2, 2, 1, 3), (3, 3, 1, 2)]);
+    assert_eq!(
+        (&got[0].subject[..], &got[0].payload[..]),
+        (&b"q.a"[..], &b"0"[..])
+    );
+    // There are fewer than asked for: what there is comes at once.
+    let rest = within(c.fetch(10, Duration::from_secs(3600))).await.unwrap();
+    assert_eq!(seqs(&rest), [4, 5]);
+    let none = within(c.fetch_with(&FetchOptions::new(10).no_wait()))
+        .await
+        .unwrap();
+    assert!(none.is_empty());
+    let none = within(c.fetch(10, Duration::from_millis(1))).await.unwrap();
+    assert!(none.is_empty());
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_form_of_an_ack_does_what_it_does_over_the_wire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 4, EXPLICIT).await;
+    let got = within(c.fetch_with(&FetchOptions::new(4).fill())).await.unwrap();
+    got[0].progress().unwrap();
+    got[0].double_ack().await.unwrap();
+    got[1].term("broken").unwrap();
+    got[2].nak(None).unwrap();
+    got[3].nak(Some(Duration::from_secs(3600))).unwrap();
+    let again = within(c.fetch(4, PATIENCE)).await.unwrap();
+    assert_eq!(seqs(&again), [3]);
+    assert_eq!((again[0].delivered, again[0].consumer_sequence), (2, 5));
+    again[0].double_ack().await.unwrap();
+    // Once more, and that of the earlier delivery: settled is settled.
+    again[0].double_ack().await.unwrap();
+    got[2].double_ack().await.unwrap();
+    let info = c.info().await.unwrap();
+    assert_eq!((info.num_ack_pending, info.num_pending), (1, 0));
+    assert_eq!(js.stream_info("Q").await.unwrap().state.messages, 1);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_ack_outlives_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 3, EXPLICIT).await;
+    let got = within(c.fetch_with(&FetchOptions::new(3).fill())).await.unwrap();
+    got[1].double_ack().await.unwrap();
+    assert!(server.shutdown(PATIENCE).await.complete);
+    assert_eq!(got[0].ack(), Err(AckError::Gone));
+    assert_eq!(got[0].double_ack().await, Err(AckError::Gone));
+
+    let (server, js) = start(folder.path()).await;
+    let state = js.stream_info("Q").await.unwrap().state;
+    assert_eq!((state.messages, state.num_deleted), (2, 1));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_request_cannot_get_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(
+        &js,
+        1,
+        r#"{"durable_name":"C","ack_policy":"explicit","max_batch":5,"max_waiting":1}"#,
+    )
+    .await;
+    let refused = within(c.fetch(6, PATIENCE)).await.unwrap_err();
+    assert!(matches!(refused, FetchError::Refused(_)), "{refused:?}");
+    let small = FetchOptions::new(1).max_bytes(3);
+    assert_eq!(
+        within(c.fetch_with(&small)).await.unwrap_err(),
+        FetchError::TooLarge
+    );
+    within(c.fetch(1, PATIENCE)).await.unwrap();
+    {
+        // One that waits, and one too many.
+        let mut waits = pin!(c.fetch(1, PATIENCE));
+        assert!(
+            waits
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        let full = within(c.fetch(1, PATIENCE)).await.unwrap_err();
+        assert_eq!(full, FetchError::TooManyWaiting);
+        assert!(full.is_retryable());
+        js.delete_consumer("Q", "C").await.unwrap();
+        assert_eq!(within(waits).await.unwrap_err(), FetchError::Deleted);
+    }
+    let gone = within(c.fetch(1, PATIENCE)).await.unwrap_err();
+    assert!(matches!(gone, FetchError::NoConsumer { .. }));
+    assert!(js.consumer("Q", "C").await.is_err());
+    js.create_consumer("Q", consumer(EXPLICIT)).await.unwrap();
+    assert_eq!(within(c.fetch(1, PATIENCE)).await.unwrap().len(), 1);
+    {
+        let mut waits = pin!(c.fetch(1, PATIENCE));
+        assert!(
+            waits
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        js.delete_stream("Q").await.unwrap();
+        assert_eq!(within(waits).await.unwrap_err(), FetchError::Deleted);
+    }
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consuming_goes_on_until_the_consumer_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 1000, EXPLICIT).await;
+    for options in [
+        ConsumeOptions::default().max_messages(1),
+        ConsumeOptions::default().max_messages(7),
+        ConsumeOptions::default().max_messages(100).max_bytes(700),
+    ] {
+        let mut messages = c.messages(options).unwrap();
+        for _ in 0..200 {
+            let delivery = within(messages.next()).await.unwrap().unwrap();
+            assert_eq!(delivery.delivered - 1, 0);
+            delivery.double_ack().await.unwrap();
+        }
+        // What was asked for in advance goes back at once.
+        drop(messages);
+        let rest = within(c.fetch_with(&FetchOptions::new(200).fill()))
+            .await
+            .unwrap();
+        assert_eq!(rest.len(), 200);
+        for delivery in &rest {
+            delivery.ack().unwrap();
+        }
+        js.purge_stream("Q", Default::default()).await.unwrap();
+        publish(&js, 1000).await;
+    }
+    js.purge_stream("Q", Default::default()).await.unwrap();
+    let mut messages = c.messages(ConsumeOptions::default()).unwrap();
+    publish(&js, 3).await;
+    let got: Vec<_> = messages.by_ref().take(3).map(Result::unwrap).collect().await;
+    assert_eq!(got.len(), 3);
+    js.delete_consumer("Q", "C").await.unwrap();
+    let end = within(messages.next()).await.unwrap().unwrap_err();
+    assert_eq!(end, ConsumeError::Deleted);
+    assert!(within(messages.next()).await.is_none());
+    js.create_consumer("Q", consumer(EXPLICIT)).await.unwrap();
+    let mut messages = c.messages(ConsumeOptions::default()).unwrap();
+    assert_eq!(within(messages.by_ref().take(3).count()).await, 3);
+    assert!(server.shutdown(PATIENCE).await.complete);
+    assert_eq!(
+        within(messages.next()).await.unwrap().unwrap_err(),
+        ConsumeError::Shutdown
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_beyond_the_window_ends_consuming() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 2, EXPLICIT).await;
+    js.publish("Q", "q.a", vec![b'x'; 1000]).unwrap().await.unwrap();
+    let mut messages = c.messages(ConsumeOptions::default().max_bytes(500)).unwrap();
+    for _ in 0..2 {
+        within(messages.next()).await.unwrap().unwrap().ack().unwrap();
+    }
+    assert_eq!(
+        within(messages.next()).await.unwrap().unwrap_err(),
+        ConsumeError::TooLarge
+    );
+    let mut messages = c.messages(ConsumeOptions::default().max_bytes(1500)).unwrap();
+    assert_eq!(
+        within(messages.next()).await.unwrap().unwrap().payload.len(),
+        1000
+    );
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+/// A future that is dropped after any number of polls takes nothing away: what it acknowledged stays so, all else comes
+/// again.
+#[tokio::test]
+async fn a_call_may_be_dropped_at_every_await() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let settings = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":3600000000000,
+        "metadata":{"windjet.requeue_on_disconnect":"true"}}"#;
+    let c = queue(&js, 40, settings).await;
+    let (mut said, mut settled) = (BTreeSet::new(), BTreeSet::new());
+    for round in 0..30 {
+        let mut work = Box::pin(async {
+            let own = js.consumer("Q", "C").await.unwrap();
+            for delivery in own.fetch(2, PATIENCE).await.unwrap() {
+                // Whatever was said before comes no more.
+                assert!(said.insert(delivery.stream_sequence));
+                delivery.double_ack().await.unwrap();
+                settled.insert(delivery.stream_sequence);
+            }
+        });
+        // Dropped after this many polls, each of which something woke it for.
+        let mut polls = round % 6;
+        within(poll_fn(|cx| {
+            if polls == 0 || work.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            polls -= 1;
+            if polls == 0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }))
+        .await;
+    }
+    assert!(!settled.is_empty() && settled.len() < said.len() && said.len() < 40);
+    let rest = within(c.fetch_with(&FetchOptions::new(100).no_wait()))
+        .await
+        .unwrap();
+    let rest: BTreeSet<u64> = seqs(&rest).into_iter().collect();
+    let unsaid: BTreeSet<u64> = (1..=40).filter(|seq| !said.contains(seq)).collect();
+    assert_eq!(rest, unsaid);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test]
+async fn a_fetch_that_is_dropped_gives_back_what_it_was_handed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(&js, 3, EXPLICIT).await;
+    {
+        let options = FetchOptions::new(10).fill();
+        let mut fetch = pin!(c.fetch_with(&options));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(fetch.as_mut().poll(&mut context).is_pending());
+        // It was handed all three, and waits for seven more.
+        while c.info().await.unwrap().num_ack_pending < 3 {}
+        assert!(fetch.as_mut().poll(&mut context).is_pending());
+    }
+    let got = within(c.fetch_with(&FetchOptions::new(3).fill())).await.unwrap();
+    let shown: Vec<_> = got.iter().map(|d| (d.stream_sequence, d.delivered)).collect();
+    assert_eq!(shown, [(1, 2), (2, 2), (3, 2)]);
+    assert_eq!(c.info().await.unwrap().num_waiting, 0);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_holder_goes_what_it_holds_if_the_consumer_wants_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let settings = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":3600000000000,
+        "metadata":{"windjet.requeue_on_disconnect":"true"}}"#;
+    let c = queue(&js, 3, settings).await;
+    let holder = js.consumer("Q", "C").await.unwrap();
+    let got = within(holder.fetch_with(&FetchOptions::new(3).fill()))
+        .await
+        .unwrap();
+    drop(holder);
+    // The deliveries are still in somebody's hands.
+    assert_eq!(c.info().await.unwrap().num_ack_pending, 3);
+    got[1].double_ack().await.unwrap();
+    drop(got);
+    let again = within(c.fetch_with(&FetchOptions::new(2).fill())).await.unwrap();
+    let shown: Vec<_> = again.iter().map(|d| (d.stream_sequence, d.delivered)).collect();
+    assert_eq!(shown, [(1, 2), (3, 2)]);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
