@@ -245,3 +245,75 @@ fn no_file_with_messages_is_removed_when_the_manifest_is_gone() {
     ));
     assert_eq!(disk.list().unwrap(), names);
 }
+
+/// Every file cut off and zeroed from every length on (every so many; `WINDJET_CUT_STEP=1` takes all).
+fn cut_every_file(end: End) {
+    let step = std::env::var("WINDJET_CUT_STEP")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    let (disk, contents) = store(end, Compression::None);
+    let last = |name: &str| contents.keys().filter(|k| k.0 == name).map(|k| k.1).max();
+    let holds = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|w| w == what);
+    let (mut hit, mut silent) = (0, 0);
+    for name in disk.list().unwrap() {
+        let good = disk.contents(&name).unwrap();
+        for at in (0..good.len()).step_by(step.unwrap_or(7)) {
+            for zero in [false, true] {
+                let copy = disk.fork(at as u64);
+                let mut bad = good[..at].to_vec();
+                if zero {
+                    bad.resize(good.len(), 0);
+                }
+                copy.set_contents(&name, bad);
+                let (lost, report) = missing(&copy, &contents);
+                copy.kill();
+                let (store, _) = open(&copy).unwrap();
+                let what = format!("{name} from {at} on, zeroed {zero}");
+                for (stream, seq) in &lost {
+                    let told = report.findings.iter().any(|f| {
+                        f.stream.as_deref() == Some(stream.as_str())
+                            && f.seqs.is_some_and(|s| s.contains(*seq))
+                    });
+                    // The newest frames of a killed store, with nothing later that tells of them, are as if never written.
+                    let newest = end == End::Killed
+                        && name.starts_with("journal")
+                        && store.reader(stream).is_none_or(|r| r.state().last_seq < *seq);
+                    assert!(
+                        told || newest,
+                        "{what}: {stream} {seq} not in {:?}",
+                        report.findings
+                    );
+                    silent += usize::from(!told);
+                    let payload = &contents[&(stream.clone(), *seq)];
+                    assert!(
+                        !holds(&good[..at], payload),
+                        "{what}: {stream} {seq} stands before that and is lost"
+                    );
+                }
+                if !(end == End::Killed && name.starts_with("journal")) {
+                    for stream in STREAMS {
+                        let state = store.reader(stream).map(|r| r.state());
+                        let seq = state.as_ref().map(|s| s.last_seq);
+                        assert_eq!(seq, last(stream), "{what}: {stream} went back");
+                        let gone = lost.iter().filter(|(name, _)| name == stream).count() as u64;
+                        assert_eq!(state.map(|s| s.lost), Some(gone), "{what}: {stream}");
+                    }
+                }
+                hit += lost.len();
+            }
+        }
+    }
+    assert!(hit > 100, "the cuts hardly hit a record: {hit}");
+    println!("{hit} records hit, {silent} of them in the newest frames of a killed store");
+    assert!(end == End::Killed || silent == 0);
+}
+
+#[test]
+fn a_file_of_a_closed_store_cut_or_zeroed_costs_what_was_in_the_range_and_says_so() {
+    cut_every_file(End::Closed);
+}
+
+#[test]
+fn a_file_of_a_killed_store_cut_or_zeroed_costs_what_was_in_the_range_and_says_so() {
+    cut_every_file(End::Killed);
+}

@@ -4,10 +4,11 @@
 //!
 //! | mode | number | what |
 //! |---|---|---|
-//! | `throughput` | seconds, 60 | durable pipelined appends of 128 B, a plain loop of write and sync with the same batches, then removals in scattered order |
+//! | `throughput` | seconds, 60 | durable pipelined appends of 128 B and removals in scattered order, in rounds; a plain loop of write and sync with the same batches |
 //! | `streams` | seconds, 60 | 1,000 streams with one message in flight each, against single syncs |
 //! | `latency` | seconds, 70 | acknowledgements while the materialiser works and while it does not, alone and beside 10,000 streams |
 //! | `scale` | messages, 10,000,000 | opening, clean and killed, cold lookup, purge by filter, state with interior deletes, memory |
+//! | `open` | times, 10 | opening and closing the store in DIR, which is kept; for a profiler |
 //!
 //! DIR is made, used and removed.
 
@@ -44,6 +45,7 @@ fn main() -> Result<()> {
         "streams" => throughput::many_streams(&dir, Duration::from_secs(number.unwrap_or(60)))?,
         "latency" => latency::run(&dir, Duration::from_secs(number.unwrap_or(70)))?,
         "scale" => scale::run(&dir, number.unwrap_or(10_000_000))?,
+        "open" => return scale::open_again(&dir, number.unwrap_or(10)),
         // What `scale` starts and kills.
         "fill" => return scale::fill(&dir, number.unwrap_or(0)),
         other => return Err(format!("unknown mode {other}").into()),

@@ -25,6 +25,16 @@ pub(crate) fn fill(dir: &Path, messages: u64) -> Result<()> {
     }
 }
 
+/// Opens and closes a store.
+pub(crate) fn open_again(dir: &Path, times: u64) -> Result<()> {
+    for _ in 0..times {
+        let (store, took) = open(dir)?;
+        println!("{took:?}");
+        store.close()?;
+    }
+    Ok(())
+}
+
 /// Has a process of its own append and kills it.
 fn fill_and_kill(dir: &Path, messages: u64) -> Result<()> {
     let mut child = Command::new(std::env::current_exe()?)

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use windjet_store::{Append, Disk, Op, RealDisk, SeqRange, StageError};
+use windjet_store::{
+    Append, ConsumerChange, Disk, Metrics, Op, RealDisk, SeqRange, StageError, StreamWriter,
+};
 
 use crate::{PAYLOAD, Result, appends, bell, open, percentile, settle, stream};
 
@@ -36,61 +38,136 @@ fn plain(dir: &Path, bytes: u64, batch: u64) -> Result<Duration> {
     Ok(took)
 }
 
+/// Messages of one round of [`one_stream`], which bounds the room it takes.
+const ROUND: u64 = 8_000_000;
+
+/// Rounds of appending and of removing all that was appended, until each has run for `time`.
 pub(crate) fn one_stream(dir: &Path, time: Duration) -> Result<()> {
     let (store, _) = open(&dir.join("one"))?;
     let mut w = stream(&store, "S")?;
-    let mut done = appends(&mut w, time, u64::MAX)?;
-    let m = store.metrics();
-    let rate = done.messages as f64 / done.took.as_secs_f64();
-    let record = m.journal_written_bytes as f64 / done.messages as f64;
-    let batch = (m.journal_written_bytes / m.syncs.max(1)).next_multiple_of(4096);
-    let took = plain(dir, m.journal_written_bytes, batch)?;
-    let plain_rate = m.journal_written_bytes as f64 / took.as_secs_f64() / record;
+    w.stage(Op::ConsumerPut {
+        name: "worker",
+        config: b"",
+    })?;
+    let mut appending = Phase::default();
+    // One by one, and as a consumer's records.
+    let mut removing = [(1, Phase::default()), (64, Phase::default())];
+    let mut latencies = Vec::new();
+    let mut messages = 0;
+    let mut which = 0;
+    while appending.took < time || removing.iter().any(|(_, p)| p.took < time / 2) {
+        let before = store.metrics();
+        let round = appends(&mut w, time, ROUND)?;
+        appending.add(round.messages, round.took, before, store.metrics());
+        latencies.extend(round.latencies);
+        messages += round.messages;
+        let before = store.metrics();
+        let (at_once, phase) = &mut removing[which];
+        let took = removals(&mut w, messages - round.messages, round.messages, *at_once)?;
+        phase.add(round.messages, took, before, store.metrics());
+        which = 1 - which;
+        if w.reader().state().messages > 0 {
+            return Err("messages are left".into());
+        }
+    }
+    let batch = (appending.journal / appending.syncs.max(1)).next_multiple_of(4096);
+    let took = plain(dir, appending.journal, batch)?;
+    let record = appending.journal as f64 / appending.messages as f64;
+    let plain_rate = appending.messages as f64 / took.as_secs_f64();
+    println!("appends of 128 B, durable, pipelined: {appending}");
     println!(
-        "appends of 128 B, durable, pipelined: {} in {:?}, {rate:.0}/s, {:.1} turns of the journal",
-        done.messages,
-        done.took,
-        m.journal_written_bytes as f64 / JOURNAL as f64
-    );
-    println!(
-        "plain loop, the same {} MiB in batches of {} KiB: {plain_rate:.0}/s; ratio {:.2}",
-        m.journal_written_bytes >> 20,
+        "plain loop, the same {} MiB in batches of {} KiB: {plain_rate:.0}/s in {took:?}; ratio {:.2}",
+        appending.journal >> 20,
         batch >> 10,
-        rate / plain_rate
+        appending.rate() / plain_rate
     );
     println!(
-        "write amplification: {:.2} bytes of journal and segments for each byte of records ({:.0} B each), {:.2} for each of payload",
-        (m.journal_written_bytes + m.segment_written_bytes) as f64 / m.journal_written_bytes as f64,
-        record,
-        (m.journal_written_bytes + m.segment_written_bytes) as f64 / (done.messages * 128) as f64
+        "written while appending: {:.2} bytes for each byte of journal ({record:.0} B a message), {:.2} for each of payload",
+        (appending.journal + appending.segments) as f64 / appending.journal as f64,
+        (appending.journal + appending.segments) as f64 / (appending.messages * 128) as f64
     );
     println!(
         "acknowledgement, saturated: p50 {:?} p99 {:?}; longest sync {:?}",
-        percentile(&mut done.latencies, 0.5),
-        percentile(&mut done.latencies, 0.99),
-        m.sync_max
+        percentile(&mut latencies, 0.5),
+        percentile(&mut latencies, 0.99),
+        store.metrics().sync_max
     );
-    let removed = removals(&mut w, done.messages, &store)?;
-    println!("removals at {:.2} of the append rate", removed / rate);
+    for (at_once, phase) in &removing {
+        println!(
+            "removals in scattered order, {at_once} in one operation: {phase}; {:.2} of the append rate",
+            phase.rate() / appending.rate()
+        );
+    }
     drop(w);
     store.close()?;
     Ok(())
 }
 
-/// Removes all messages one by one, each its own operation, in scattered order.
-fn removals(w: &mut windjet_store::StreamWriter, n: u64, store: &windjet_store::Store) -> Result<f64> {
+/// Sums over rounds.
+#[derive(Default)]
+struct Phase {
+    messages: u64,
+    took: Duration,
+    journal: u64,
+    segments: u64,
+    syncs: u64,
+}
+
+impl Phase {
+    fn add(&mut self, messages: u64, took: Duration, before: Metrics, after: Metrics) {
+        self.messages += messages;
+        self.took += took;
+        self.journal += after.journal_written_bytes - before.journal_written_bytes;
+        self.segments += after.segment_written_bytes - before.segment_written_bytes;
+        self.syncs += after.syncs - before.syncs;
+    }
+
+    fn rate(&self) -> f64 {
+        self.messages as f64 / self.took.as_secs_f64()
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let turns = self.journal as f64 / JOURNAL as f64;
+        write!(
+            f,
+            "{} in {:?}, {:.0}/s, {turns:.1} turns of the journal",
+            self.messages,
+            self.took,
+            self.rate()
+        )
+    }
+}
+
+/// Removes the `n` messages behind `start` in scattered order, `at_once` in one operation: as many as a consumer's record has
+/// acknowledgements, or one.
+fn removals(w: &mut StreamWriter, start: u64, n: u64, at_once: usize) -> Result<Duration> {
     let bell = bell(w);
-    let before = store.metrics().journal_written_bytes;
     // A prime, so that every sequence comes once.
     let stride = [7_368_787, 15_485_863]
         .into_iter()
         .find(|p| !n.is_multiple_of(*p))
         .unwrap_or(1);
     let begun = Instant::now();
+    let mut ranges = Vec::new();
+    let mut staged = 0;
     for i in 0..n {
-        let seq = 1 + (i * stride) % n;
+        ranges.push(SeqRange::one(start + 1 + (i * stride) % n));
+        if ranges.len() < at_once && i + 1 < n {
+            continue;
+        }
         loop {
-            match w.stage(Op::Remove(&[SeqRange::one(seq)])) {
+            let result = if at_once == 1 {
+                w.stage(Op::Remove(&ranges))
+            } else {
+                w.stage(Op::ConsumerChange {
+                    name: "worker",
+                    change: &ConsumerChange::default(),
+                    remove: &ranges,
+                })
+            };
+            match result {
                 Ok(_) => break,
                 Err(StageError::Busy) => {
                     w.submit();
@@ -100,20 +177,16 @@ fn removals(w: &mut windjet_store::StreamWriter, n: u64, store: &windjet_store::
                 Err(e) => return Err(e.into()),
             }
         }
-        if i % 256 == 0 {
+        staged += ranges.len();
+        ranges.clear();
+        if staged >= 256 {
+            staged = 0;
             w.submit();
             w.commit()?;
         }
     }
     settle(w, &bell)?;
-    let (took, turns) = (
-        begun.elapsed(),
-        (store.metrics().journal_written_bytes - before) as f64 / JOURNAL as f64,
-    );
-    let rate = n as f64 / took.as_secs_f64();
-    println!("removals in scattered order: {n} in {took:?}, {rate:.0}/s, {turns:.1} turns of the journal");
-    println!("left: {:?}", w.reader().state());
-    Ok(rate)
+    Ok(begun.elapsed())
 }
 
 pub(crate) fn many_streams(dir: &Path, time: Duration) -> Result<()> {

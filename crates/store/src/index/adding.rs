@@ -13,8 +13,20 @@ use crate::segment::{BlockRef, FooterPart};
 pub(crate) struct Adding {
     pub(crate) part: FooterPart,
     subjects: Vec<Of>,
-    /// Scratch of the packing, see there.
-    counts: Vec<u16>,
+    /// Scratch of the packing: by subject of the part, and for each offset of a span.
+    scratch: Vec<OfSpan>,
+    buffers: (Vec<u32>, Vec<u32>),
+}
+
+/// One subject of the part in the span that is being packed.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfSpan {
+    /// Live messages, zero between spans; the offset of the last one.
+    n: u16,
+    last: u16,
+    /// Where in the dictionary.
+    at: u16,
+    key_len: u16,
 }
 
 /// One subject of the part.
@@ -38,22 +50,33 @@ impl Adding {
         };
         Self {
             subjects: vec![none; part.subjects.len()],
-            counts: vec![0; part.subjects.len()],
+            scratch: vec![OfSpan::default(); part.subjects.len()],
+            buffers: (Vec::new(), Vec::new()),
             part,
         }
     }
 
-    /// Adds those at these positions of the part, all in one span, that `live` says are.
-    pub(crate) fn span(&mut self, index: &mut StreamIndex, run: Range<usize>, live: impl Fn(u64) -> bool) {
+    /// Adds those at these positions of the part, all in one span, that `live` says are; with `all` it is not asked.
+    pub(crate) fn span(
+        &mut self,
+        index: &mut StreamIndex,
+        run: Range<usize>,
+        all: bool,
+        live: impl Fn(u64) -> bool,
+    ) {
         let Some(first) = self.part.seqs.get(run.start) else {
             return;
         };
         let (number, _) = locate(first);
+        if all && run.len() == SPAN {
+            self.pack(index, run.start, number, Box::new([u64::MAX; SPAN / 64]));
+            return;
+        }
         let mut mask = [0u64; SPAN / 64];
         let mut n = 0;
         for at in run.clone() {
             let seq = self.part.seqs.get(at).unwrap_or(0);
-            if live(seq) {
+            if all || live(seq) {
                 let (_, off) = locate(seq);
                 mask[off / 64] |= 1 << (off % 64);
                 n += 1;
@@ -76,10 +99,10 @@ impl Adding {
             let seq = self.part.seqs.get(at).unwrap_or(0);
             let (_, off) = locate(seq);
             if mask[off / 64] & (1 << (off % 64)) != 0 {
-                let of = self.known(index, self.part.columns[at] as usize);
+                let of = self.known(index, self.part.columns.get(at) as usize);
                 of.add(1, seq, seq);
                 let (subject, key_len) = (of.id, of.key_len);
-                let size = self.part.sizes[at];
+                let size = self.part.size(at);
                 bytes += u64::from(size);
                 let size = size.saturating_sub(key_len);
                 items.push((off, Item { subject, size }));
@@ -109,64 +132,61 @@ impl Adding {
     /// Adds a span of which the part has every message, from the position `start` on.
     fn pack(&mut self, index: &mut StreamIndex, start: usize, number: u64, mask: Box<[u64; SPAN / 64]>) {
         let first = number * SPAN as u64;
-        let columns = start..start + SPAN;
-        // For each subject of the part: how many, then where in the dictionary. All zero between spans.
-        let mut used = Vec::new();
+        let mut columns = std::mem::take(&mut self.buffers.0);
+        let mut sizes = std::mem::take(&mut self.buffers.1);
+        self.part.columns.copy(start..start + SPAN, 0, &mut columns);
+        self.part
+            .sizes
+            .copy(start..start + SPAN, self.part.size_min, &mut sizes);
         let full = mask.iter().all(|w| *w == u64::MAX);
         let is_live = |off: usize| full || mask[off / 64] & (1 << (off % 64)) != 0;
-        for (off, column) in self.part.columns[columns.clone()].iter().enumerate() {
+        let mut used = Vec::new();
+        for (off, column) in columns.iter().enumerate() {
             if is_live(off) {
-                let n = &mut self.counts[*column as usize];
-                if *n == 0 {
+                let of = &mut self.scratch[*column as usize];
+                if of.n == 0 {
                     used.push((*column, off));
                 }
-                *n += 1;
+                of.n += 1;
+                of.last = off as u16;
             }
         }
         let mut dict = Vec::with_capacity(used.len());
         for (column, off) in used {
-            let n = u32::from(self.counts[column as usize]);
-            let seq = first + off as u64;
+            let of_span = self.scratch[column as usize];
             let of = self.known(index, column as usize);
-            // The last one is told below.
-            of.add(n, seq, seq);
+            of.add(
+                u32::from(of_span.n),
+                first + off as u64,
+                first + u64::from(of_span.last),
+            );
             dict.push((of.id, column));
+            self.scratch[column as usize].key_len = of.key_len as u16;
         }
         dict.sort_unstable();
-        let (mut bytes, mut sizes) = (0, Vec::with_capacity(SPAN));
-        let of_all = self.part.columns[columns.clone()]
-            .iter()
-            .zip(&self.part.sizes[columns.clone()]);
-        for (off, (column, size)) in of_all.enumerate() {
-            let live = is_live(off);
-            let of = &mut self.subjects[*column as usize];
-            if live {
-                of.last = first + off as u64;
+        let mut counts = Vec::with_capacity(dict.len());
+        for (at, (_, column)) in dict.iter().enumerate() {
+            let of = &mut self.scratch[*column as usize];
+            counts.push(of.n);
+            of.n = 0;
+            of.at = at as u16;
+        }
+        let (mut bytes, mut keys) = (0, 0);
+        for (off, (column, size)) in columns.iter_mut().zip(&mut sizes).enumerate() {
+            let of = &self.scratch[*column as usize];
+            if is_live(off) {
                 bytes += u64::from(*size);
+                keys += u64::from(of.key_len);
             }
-            sizes.push(if live { size.saturating_sub(of.key_len) } else { 0 });
+            // Where nothing is live anything may stand, as long as it is in the dictionary.
+            *column = u32::from(of.at).min(dict.len() as u32 - 1);
+            *size = size.saturating_sub(u32::from(of.key_len));
         }
-        let counts: Vec<u16> = dict
-            .iter()
-            .map(|(_, column)| std::mem::take(&mut self.counts[*column as usize]))
-            .collect();
-        for (i, (_, column)) in dict.iter().enumerate() {
-            self.counts[*column as usize] = i as u16;
-        }
-        let numbers = self.part.columns[columns]
-            .iter()
-            .map(|column| self.counts[*column as usize]);
-        let span = Span::packed(
-            dict.iter().map(|(id, _)| *id).collect(),
-            counts,
-            numbers,
-            &sizes,
-            mask,
-        );
-        for (_, column) in &dict {
-            self.counts[*column as usize] = 0;
-        }
+        let numbers = columns.iter().map(|at| *at as u16);
+        let ids: Vec<u32> = dict.iter().map(|(id, _)| *id).collect();
+        let span = Span::packed(&ids, counts, numbers, &sizes, bytes - keys, mask);
         index.push_span(number, span, bytes);
+        self.buffers = (columns, sizes);
     }
 }
 

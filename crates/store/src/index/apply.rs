@@ -221,6 +221,8 @@ impl StreamIndex {
         let (number, off) = locate(seq);
         let span = self.spans.get_mut(&number)?;
         let mut item = span.remove(off)?;
+        // What goes at the front the floor tells.
+        let tell = seq != self.first_seq && seq <= self.settling && span.mark();
         item.size += self.subjects.key(item.subject).len() as u32;
         if span.live() == 0 {
             self.spans.remove(&number);
@@ -231,7 +233,7 @@ impl StreamIndex {
         self.dirty.stream = true;
         if seq == self.first_seq {
             self.first_seq = self.next_live(seq).unwrap_or(self.last_seq + 1);
-        } else if seq <= self.settling {
+        } else if tell {
             self.dirty.spans.insert(number);
         }
         if self.subjects.wants_compaction() {
@@ -241,6 +243,10 @@ impl StreamIndex {
     }
 
     fn remove_range(&mut self, range: SeqRange) {
+        if range.first == range.last {
+            self.remove(range.first);
+            return;
+        }
         let mut from = range.first;
         while let Some(seq) = self.next_live(from).filter(|s| *s <= range.last) {
             self.remove(seq);

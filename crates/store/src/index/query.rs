@@ -86,6 +86,20 @@ impl StreamIndex {
         self.spans.range(number..).map(in_span).sum()
     }
 
+    /// How many live messages there are from one sequence to another, both included.
+    pub(crate) fn count_range(&self, first: u64, last: u64) -> u64 {
+        if last < first {
+            return 0;
+        }
+        let ((from, first_off), (to, last_off)) = (locate(first), locate(last));
+        let spans = self.spans.range(from..=to);
+        let n: u64 = spans.map(|(_, span)| u64::from(span.live())).sum();
+        let of = |number: u64| self.spans.get(&number);
+        let before = of(from).map_or(0, |s| u64::from(s.live()) - s.count(&Matching::All, first_off));
+        let behind = of(to).map_or(0, |s| s.count(&Matching::All, last_off + 1));
+        n - before - behind
+    }
+
     /// Count and bounds of one subject, `None` when it has no live message.
     pub(crate) fn subject_by_id(&self, id: u32) -> Option<SubjectState> {
         let e = self.subjects.entry(id);

@@ -34,6 +34,8 @@ pub(crate) struct Span {
     /// Tells it from other spans of the same number, and how often something was removed.
     birth: u32,
     removals: u32,
+    /// Whether it is among those of which the manifest has to hear.
+    marked: bool,
     bytes: u64,
 }
 
@@ -46,11 +48,65 @@ enum Columns {
 
 #[derive(Debug)]
 struct Sealed {
-    dict: Box<[u32]>,
+    dict: Dict,
     counts: Box<[u16]>,
     column: Column,
     sizes: Sizes,
     live: Box<[u64; WORDS]>,
+}
+
+/// The subjects of a span in order: neighbours, as when all of a few thousand are in use, or a list.
+#[derive(Debug)]
+enum Dict {
+    Neighbours { first: u32, len: usize },
+    Listed(Box<[u32]>),
+}
+
+impl Dict {
+    fn new(ids: &[u32]) -> Self {
+        match (ids.first(), ids.last()) {
+            (Some(first), Some(last)) if (last - first) as usize + 1 == ids.len() => Self::Neighbours {
+                first: *first,
+                len: ids.len(),
+            },
+            _ => Self::Listed(ids.into()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Neighbours { len, .. } => *len,
+            Self::Listed(ids) => ids.len(),
+        }
+    }
+
+    fn get(&self, at: usize) -> u32 {
+        match self {
+            Self::Neighbours { first, .. } => first + at as u32,
+            Self::Listed(ids) => ids[at],
+        }
+    }
+
+    fn find(&self, id: u32) -> Option<usize> {
+        match self {
+            Self::Neighbours { first, len } => {
+                let at = id.checked_sub(*first)? as usize;
+                (at < *len).then_some(at)
+            }
+            Self::Listed(ids) => ids.binary_search(&id).ok(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Neighbours { .. } => 0,
+            Self::Listed(ids) => ids.len() * 4,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -128,8 +184,13 @@ impl Column {
 
 impl Sizes {
     fn new(sizes: &[u32], live: &[u64; WORDS]) -> Self {
-        let of_live = sizes.iter().enumerate().filter(|(i, _)| bit(live, *i));
-        let (min, max) = of_live.fold((u32::MAX, 0), |(min, max), (_, s)| (min.min(*s), max.max(*s)));
+        let wider = |(min, max): (u32, u32), s: u32| (min.min(s), max.max(s));
+        let (min, max) = if live.iter().all(|w| *w == u64::MAX) {
+            sizes.iter().copied().fold((u32::MAX, 0), wider)
+        } else {
+            let of_live = sizes.iter().enumerate().filter(|(i, _)| bit(live, *i));
+            of_live.map(|(_, s)| *s).fold((u32::MAX, 0), wider)
+        };
         let min = min.min(max);
         match max - min {
             0 => Self::Same(min),
@@ -163,7 +224,7 @@ impl Sizes {
 }
 
 /// The subjects of a column in order, how many messages each has, and the column as numbers in that order.
-fn dictionary(column: &[u32]) -> (Box<[u32]>, Box<[u16]>, Vec<u16>) {
+fn dictionary(column: &[u32]) -> (Dict, Box<[u16]>, Vec<u16>) {
     let live = || column.iter().copied().filter(|id| *id != GONE);
     let (min, max) = live().fold((GONE, 0), |(min, max), id| (min.min(id), max.max(id)));
     let width = (max.saturating_sub(min) as usize).saturating_add(1);
@@ -179,7 +240,7 @@ fn dictionary(column: &[u32]) -> (Box<[u32]>, Box<[u16]>, Vec<u16>) {
         }
         let number = |id: &u32| if *id == GONE { 0 } else { of[(*id - min) as usize] };
         let numbers = column.iter().map(number).collect();
-        return (dict.into(), counts.into(), numbers);
+        return (Dict::new(&dict), counts.into(), numbers);
     }
     let mut of: HashMap<u32, u16, foldhash::fast::FixedState> = HashMap::default();
     live().for_each(|id| *of.entry(id).or_default() += 1);
@@ -190,7 +251,7 @@ fn dictionary(column: &[u32]) -> (Box<[u32]>, Box<[u16]>, Vec<u16>) {
         of.insert(*id, i as u16);
     }
     let numbers = column.iter().map(|id| of.get(id).copied().unwrap_or(0)).collect();
-    (dict.into(), counts.into(), numbers)
+    (Dict::new(&dict), counts.into(), numbers)
 }
 
 fn bit(words: &[u64; WORDS], off: usize) -> bool {
@@ -207,6 +268,7 @@ impl Span {
             },
             live: 0,
             removals: 0,
+            marked: false,
             bytes: 0,
         }
     }
@@ -217,23 +279,24 @@ impl Span {
     }
 
     /// A packed span: the subjects in order, how many live messages each has, for each offset the position of its subject
-    /// and the size (anything where no message is live), and which are live.
+    /// and the size (anything where no message is live), the sizes of the live together, and which those are.
     pub(crate) fn packed(
-        dict: Vec<u32>,
+        dict: &[u32],
         counts: Vec<u16>,
         numbers: impl ExactSizeIterator<Item = u16>,
         sizes: &[u32],
+        bytes: u64,
         live: Box<[u64; WORDS]>,
     ) -> Self {
-        let of_live = sizes.iter().enumerate().filter(|(off, _)| bit(&live, *off));
         Self {
-            bytes: of_live.map(|(_, s)| u64::from(*s)).sum(),
+            bytes,
             live: live.iter().map(|w| w.count_ones()).sum(),
             birth: 0,
             removals: 0,
+            marked: false,
             columns: Columns::Sealed(Box::new(Sealed {
                 column: Column::new(dict.len(), numbers),
-                dict: dict.into(),
+                dict: Dict::new(dict),
                 counts: counts.into(),
                 sizes: Sizes::new(sizes, &live),
                 live,
@@ -243,6 +306,16 @@ impl Span {
 
     pub(crate) fn live(&self) -> u32 {
         self.live
+    }
+
+    /// Notes that the manifest has to hear of a removal; false when that was noted already.
+    pub(crate) fn mark(&mut self) -> bool {
+        !std::mem::replace(&mut self.marked, true)
+    }
+
+    /// The manifest is being told.
+    pub(crate) fn unmark(&mut self) {
+        self.marked = false;
     }
 
     /// The sizes of all live messages together.
@@ -258,7 +331,7 @@ impl Span {
                     .iter()
                     .zip(&s.counts)
                     .filter(|(_, n)| **n > 0)
-                    .for_each(|(id, n)| f(*id, u32::from(*n)));
+                    .for_each(|(id, n)| f(id, u32::from(*n)));
             }
             _ => {
                 self.each(0, |_, item| {
@@ -385,7 +458,7 @@ impl Span {
         };
         if let Columns::Sealed(s) = &self.columns {
             // By the position of the subject: whether it matches, and how many go.
-            let mut counts: Vec<(bool, u32)> = s.dict.iter().map(|id| (set.contains(*id), 0)).collect();
+            let mut counts: Vec<(bool, u32)> = s.dict.iter().map(|id| (set.contains(id), 0)).collect();
             for off in s.offsets(0).take_while(|off| *off < end) {
                 if let (true, n) = &mut counts[s.column.get(off)] {
                     *n += 1;
@@ -393,7 +466,9 @@ impl Span {
                 }
             }
             let of = counts.iter().enumerate().filter(|(_, (_, n))| *n > 0);
-            doomed.of = of.map(|(i, (_, n))| (s.dict[i], Some(i as u16), *n)).collect();
+            doomed.of = of
+                .map(|(i, (_, n))| (s.dict.get(i), Some(i as u16), *n))
+                .collect();
         } else {
             let mut of: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
             self.each(0, |off, item| {
@@ -462,18 +537,29 @@ impl Span {
         }
     }
 
+    /// A bit for each offset that is live.
+    pub(crate) fn live_bits(&self) -> [u64; WORDS] {
+        if let Columns::Sealed(s) = &self.columns {
+            return *s.live;
+        }
+        let mut bits = [0; WORDS];
+        self.each(0, |off, _| {
+            bits[off / 64] |= 1 << (off % 64);
+            true
+        });
+        bits
+    }
+
     /// Whether a live message can match; false only when none does.
     fn may_match(&self, set: &Matching) -> bool {
         match (&self.columns, set) {
             (_, Matching::None) => false,
-            (Columns::Sealed(s), Matching::One(id)) => {
-                s.dict.binary_search(id).is_ok_and(|i| s.counts[i] > 0)
-            }
+            (Columns::Sealed(s), Matching::One(id)) => s.dict.find(*id).is_some_and(|i| s.counts[i] > 0),
             (Columns::Sealed(s), Matching::Many { .. }) => s
                 .dict
                 .iter()
                 .zip(&s.counts)
-                .any(|(id, n)| *n > 0 && set.contains(*id)),
+                .any(|(id, n)| *n > 0 && set.contains(id)),
             _ => self.live > 0,
         }
     }
@@ -489,7 +575,7 @@ impl Span {
             return true;
         }
         if let (Columns::Sealed(s), Matching::One(id)) = (&self.columns, set) {
-            let Ok(index) = s.dict.binary_search(id) else {
+            let Some(index) = s.dict.find(*id) else {
                 return true;
             };
             return s.each_of(index, from, &mut f);
@@ -522,14 +608,20 @@ impl Span {
             match (&self.columns, set) {
                 (_, Matching::All) => return u64::from(self.live),
                 (Columns::Sealed(s), Matching::One(id)) => {
-                    return s.dict.binary_search(id).map_or(0, |i| u64::from(s.counts[i]));
+                    return s.dict.find(*id).map_or(0, |i| u64::from(s.counts[i]));
                 }
                 (Columns::Sealed(s), Matching::Many { .. }) => {
-                    let matching = s.dict.iter().zip(&s.counts).filter(|(id, _)| set.contains(**id));
+                    let matching = s.dict.iter().zip(&s.counts).filter(|(id, _)| set.contains(*id));
                     return matching.map(|(_, n)| u64::from(*n)).sum();
                 }
                 _ => {}
             }
+        }
+        if let (Columns::Sealed(s), Matching::All) = (&self.columns, set) {
+            let first = s.live.get(from / 64).map_or(0, |w| w & (u64::MAX << (from % 64)));
+            let rest = s.live.iter().skip(from / 64 + 1);
+            let n = first.count_ones() + rest.map(|w| w.count_ones()).sum::<u32>();
+            return u64::from(n);
         }
         let mut n = 0;
         self.each_match(set, from, |_, _| {
@@ -570,7 +662,12 @@ impl Span {
                         Column::Narrow(c) => c.len(),
                         Column::Packed(c) => c.words.len() * 8,
                     };
-                    size_of::<Sealed>() + s.dict.len() * 6 + column + s.sizes.memory() + WORDS * 8
+                    size_of::<Sealed>()
+                        + s.dict.memory()
+                        + s.counts.len() * 2
+                        + column
+                        + s.sizes.memory()
+                        + WORDS * 8
                 }
             }
     }
@@ -615,7 +712,7 @@ impl Doomed {
 impl Sealed {
     fn item(&self, off: usize) -> Item {
         Item {
-            subject: self.dict[self.column.get(off)],
+            subject: self.dict.get(self.column.get(off)),
             size: self.sizes.get(off),
         }
     }

@@ -89,6 +89,9 @@ fn check(
                 filter,
                 from
             );
+            let last = from + last / 4;
+            let inside = model.iter().filter(|m| (from..=last).contains(&m.0)).count() as u64;
+            prop_assert_eq!(index.count_range(from, last), inside);
             let prev = model
                 .iter()
                 .rev()
@@ -179,7 +182,7 @@ proptest! {
             let mut at = 0;
             while let Some(first) = adding.part.seqs.get(at) {
                 let n = adding.part.seqs.below(at, (locate(first).0 + 1) * SPAN as u64);
-                adding.span(&mut built, at..at + n, is_live);
+                adding.span(&mut built, at..at + n, dead.iter().all(|d| !d), is_live);
                 at += n;
             }
             adding.finish(&mut built);

@@ -35,6 +35,8 @@ pub(crate) struct SegmentEntry {
     pub(crate) rank: u64,
     /// Incarnation, first and last sequence of each part.
     pub(crate) parts: Vec<(u64, u64, u64)>,
+    /// Records of each part; none in entries of older versions.
+    pub(crate) counts: Vec<u64>,
 }
 
 /// Which settled messages of one span are live.
@@ -70,30 +72,34 @@ impl LiveEntry {
         }
     }
 
-    /// From offsets in ascending order.
-    pub(crate) fn new(upto: u64, offsets: impl Iterator<Item = usize> + Clone) -> Self {
+    /// From one bit for each offset.
+    pub(crate) fn new(upto: u64, bits: &[u64]) -> Self {
         let mut runs: Vec<(u16, u16)> = Vec::new();
-        for off in offsets.clone() {
+        let mut off = 0;
+        while let Some(first) = next_bit(bits, off, true) {
             // Four bytes a run against a bit a sequence.
-            let long = runs.len() * 32 >= SPAN;
-            match runs.last_mut() {
-                Some(run) if usize::from(run.1) + 1 == off => run.1 = off as u16,
-                _ if long => {
-                    let mut bits = vec![0u64; SPAN.div_ceil(64)];
-                    offsets.for_each(|off| bits[off / 64] |= 1 << (off % 64));
-                    return Self {
-                        upto,
-                        live: Live::Bits(bits.into()),
-                    };
-                }
-                _ => runs.push((off as u16, off as u16)),
+            if runs.len() * 32 >= SPAN {
+                let live = Live::Bits(bits.into());
+                return Self { upto, live };
             }
+            off = next_bit(bits, first, false).unwrap_or(bits.len() * 64);
+            runs.push((first as u16, (off - 1) as u16));
         }
-        Self {
-            upto,
-            live: Live::Runs(runs),
-        }
+        let live = Live::Runs(runs);
+        Self { upto, live }
     }
+}
+
+/// The first offset at or after `from` whose bit is set, or not.
+fn next_bit(bits: &[u64], from: usize, set: bool) -> Option<usize> {
+    let flip = if set { 0 } else { u64::MAX };
+    let mut word = from / 64;
+    let mut left = (bits.get(word)? ^ flip) & (u64::MAX << (from % 64));
+    while left == 0 {
+        word += 1;
+        left = bits.get(word)? ^ flip;
+    }
+    Some(word * 64 + left.trailing_zeros() as usize)
 }
 
 /// A consumer as of some operation that is durable.
@@ -201,15 +207,19 @@ impl Entry {
                 out.put_u64(*incarnation);
             }
             Self::Segment(id, s) => {
-                out.put_u8(7);
+                let counted = !s.counts.is_empty();
+                out.put_u8(if counted { 18 } else { 7 });
                 out.put_u64(*id);
                 out.put_u64(s.len);
                 out.put_u64(s.rank);
                 out.put_u32(s.parts.len() as u32);
-                for (incarnation, first, last) in &s.parts {
+                for (i, (incarnation, first, last)) in s.parts.iter().enumerate() {
                     out.put_u64(*incarnation);
                     out.put_u64(*first);
                     out.put_u64(*last);
+                    if counted {
+                        out.put_u64(s.counts.get(i).copied().unwrap_or(0));
+                    }
                 }
             }
             Self::SegmentGone(id) => {
@@ -324,12 +334,22 @@ impl Entry {
                 Self::Stream(incarnation, entry)
             }
             6 => Self::StreamGone(c.u64()?),
-            7 => {
+            kind @ (7 | 18) => {
                 let (id, len, rank, n) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
-                let parts = (0..n)
-                    .map(|_| Some((c.u64()?, c.u64()?, c.u64()?)))
-                    .collect::<Option<Vec<_>>>()?;
-                Self::Segment(id, SegmentEntry { len, rank, parts })
+                let (mut parts, mut counts) = (Vec::new(), Vec::new());
+                for _ in 0..n {
+                    parts.push((c.u64()?, c.u64()?, c.u64()?));
+                    if kind == 18 {
+                        counts.push(c.u64()?);
+                    }
+                }
+                let entry = SegmentEntry {
+                    len,
+                    rank,
+                    parts,
+                    counts,
+                };
+                Self::Segment(id, entry)
             }
             8 => Self::SegmentGone(c.u64()?),
             kind @ (9 | 16) => {
@@ -505,6 +525,14 @@ impl Image {
 mod tests {
     use super::*;
 
+    fn bits(live: impl Fn(usize) -> bool) -> Vec<u64> {
+        let mut out = vec![0; SPAN / 64];
+        (0..SPAN)
+            .filter(|off| live(*off))
+            .for_each(|off| out[off / 64] |= 1 << (off % 64));
+        out
+    }
+
     pub(crate) fn sample() -> Image {
         let mut image = Image {
             next_incarnation: 4,
@@ -542,10 +570,20 @@ mod tests {
                     len: 100,
                     rank: 6,
                     parts: vec![(2, 1, 5)],
+                    counts: Vec::new(),
                 },
             ),
-            Entry::Live(2, 0, LiveEntry::new(5, [1, 2, 4, 5].into_iter())),
-            Entry::Live(2, 3, LiveEntry::new(250, (0..SPAN).step_by(2))),
+            Entry::Segment(
+                4,
+                SegmentEntry {
+                    len: 200,
+                    rank: 7,
+                    parts: vec![(2, 6, 9), (3, 1, 1)],
+                    counts: vec![2, 1],
+                },
+            ),
+            Entry::Live(2, 0, LiveEntry::new(5, &bits(|off| [1, 2, 4, 5].contains(&off)))),
+            Entry::Live(2, 3, LiveEntry::new(250, &bits(|off| off % 2 == 0))),
             Entry::Consumer(
                 2,
                 "C".into(),
@@ -595,8 +633,10 @@ mod tests {
 
     #[test]
     fn what_is_live_is_said_in_runs_or_bits_whichever_is_shorter_and_forgotten_below_the_floor() {
-        let few = LiveEntry::new(SPAN as u64 - 1, [3, 4, 9].into_iter());
-        let many = LiveEntry::new(SPAN as u64 - 1, (0..SPAN).step_by(3));
+        let few = LiveEntry::new(SPAN as u64 - 1, &bits(|off| [3, 4, 9].contains(&off)));
+        let many = LiveEntry::new(SPAN as u64 - 1, &bits(|off| off % 3 == 0));
+        let all = LiveEntry::new(0, &bits(|_| true));
+        assert_eq!(all.live, Live::Runs(vec![(0, SPAN as u16 - 1)]));
         assert!(matches!(few.live, Live::Runs(_)) && matches!(many.live, Live::Bits(_)));
         for seq in 0..SPAN as u64 {
             assert_eq!(few.is_live(seq), [3, 4, 9].contains(&seq), "{seq}");

@@ -18,7 +18,6 @@ use super::Core;
 use super::keeper::{Finished, Keeper, attach, end_segment, segment_entry};
 use super::pump::Step;
 use crate::disk::Disk;
-use crate::index::StreamIndex;
 use crate::manifest::Entry;
 use crate::segment::{BlockRef, Part, Segment, SegmentWriter, segment_name};
 use crate::stream::shared::StreamShared;
@@ -114,15 +113,10 @@ fn liveness(core: &Core, parts: &[(u64, u64, u64)], id: u64) -> (u64, u64) {
             .filter(|p| p.segment.id == id && !index.deleted)
         {
             total += part.count;
-            live += live_in(&index, part);
+            live += index.count_range(part.first_seq, part.last_seq);
         }
     }
     (total, live)
-}
-
-fn live_in(index: &StreamIndex, part: &Part) -> u64 {
-    let all = crate::index::Matching::All;
-    index.count(&all, part.first_seq) - index.count(&all, part.last_seq + 1)
 }
 
 impl Keeper {

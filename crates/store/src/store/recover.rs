@@ -4,7 +4,7 @@
 //! end may be in the kernel alone), keeps a copy of a torn tail, writes a new manifest with the new generation, and only
 //! then serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,7 +23,9 @@ use crate::error::OpenError;
 use crate::fault::Fault;
 use crate::index::{Adding, ConsumerRecord, Erasing, Id, SPAN, Settled, StreamIndex, locate};
 use crate::journal::{Journal, JournalFile, fill, journal_name, journal_slot, make_file, next_size};
-use crate::manifest::{self, Found, Identity, Image, Manifest, Opening, StreamEntry, manifest_pair};
+use crate::manifest::{
+    self, Found, Identity, Image, Manifest, Opening, SegmentEntry, StreamEntry, manifest_pair,
+};
 use crate::options::{Durability, StoreOptions};
 use crate::record::SeqRange;
 use crate::report::{Finding, RecoveryReport, Why};
@@ -142,6 +144,7 @@ fn load_streams(
         .iter()
         .map(|(k, entry)| (*k, StreamIndex::new(*k, entry.options.clone())))
         .collect();
+    let mut damaged: Vec<(String, Vec<(u64, SeqRange)>)> = Vec::new();
     // In this order the sequences of every stream ascend.
     let mut ranked: Vec<(u64, u64)> = image.segments.iter().map(|(id, s)| (s.rank, *id)).collect();
     ranked.sort_unstable();
@@ -149,19 +152,23 @@ fn load_streams(
         let name = segment_name(id);
         let len = image.segments.get(&id).map_or(0, |s| s.len);
         let segment = Arc::new(Segment { id, len, rank });
-        let footer = match disk.open(&name) {
-            Ok(file) => read_footer(id, &*file)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                report.findings.push(finding(&name, Why::MissingFile));
-                continue;
-            }
+        let ((parts, intact), why) = match disk.open(&name) {
+            Ok(file) => (read_footer(id, &*file)?, Why::FooterRebuilt),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => ((Vec::new(), false), Why::MissingFile),
             Err(e) => return Err(e),
         };
-        if !footer.1 {
-            report.findings.push(finding(&name, Why::FooterRebuilt));
+        if !intact {
+            let entry = image.segments.get(&id);
+            damaged.extend(entry.map(|entry| (name.clone(), missing_of(image, entry, &parts))));
+        }
+        if !intact {
+            report.findings.push(finding(&name, why));
+        }
+        if why == Why::MissingFile {
+            continue;
         }
         segments.insert(id, segment.clone());
-        for part in footer.0 {
+        for part in parts {
             if let (Some(index), Some(entry)) = (
                 indexes.get_mut(&part.incarnation),
                 image.streams.get(&part.incarnation),
@@ -212,7 +219,53 @@ fn load_streams(
             index.consumers.insert(name.clone(), record);
         }
     }
+    for (file, missing) in damaged {
+        for (incarnation, range) in missing {
+            let Some(index) = indexes.get_mut(&incarnation) else {
+                continue;
+            };
+            index.lose(range);
+            report.findings.push(Finding {
+                stream: Some(index.options.name.clone()),
+                seqs: Some(range),
+                file: file.clone(),
+                why: Why::LostSequences,
+            });
+        }
+    }
     Ok(indexes)
+}
+
+/// Messages that a segment should have, by what the manifest says, and that were not found in it.
+fn missing_of(image: &Image, entry: &SegmentEntry, found: &[FooterPart]) -> Vec<(u64, SeqRange)> {
+    let mut missing = Vec::new();
+    for ((incarnation, first, last), count) in entry.parts.iter().zip(&entry.counts) {
+        let Some(stream) = image.streams.get(incarnation) else {
+            continue;
+        };
+        let parts = found.iter().filter(|p| p.incarnation == *incarnation);
+        let here: BTreeSet<u64> = parts.flat_map(|p| p.seqs.iter()).collect();
+        if here.len() as u64 == *count {
+            continue;
+        }
+        let mut run: Option<SeqRange> = None;
+        for seq in (*first).max(stream.floor)..=*last {
+            let said = image.live.get(&(*incarnation, locate(seq).0));
+            let known = stream
+                .lost
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&seq));
+            if here.contains(&seq) || known || said.is_some_and(|live| !live.is_live(seq)) {
+                continue;
+            }
+            match &mut run {
+                Some(range) if range.last + 1 == seq => range.last = seq,
+                run => missing.extend(run.replace(SeqRange::one(seq)).map(|range| (*incarnation, range))),
+            }
+        }
+        missing.extend(run.map(|range| (*incarnation, range)));
+    }
+    missing
 }
 
 /// Adds what of a segment's part is live.
@@ -232,7 +285,8 @@ fn add_part(
         let (number, _) = locate(seq);
         let inside = adding.part.seqs.below(at, (number + 1) * SPAN as u64);
         let said = image.live.get(&(index.incarnation, number));
-        adding.span(index, at..at + inside, |seq| {
+        let all = said.is_none() && seq >= entry.floor;
+        adding.span(index, at..at + inside, all, |seq| {
             seq >= entry.floor && said.is_none_or(|live| live.is_live(seq))
         });
         at += inside;

@@ -152,20 +152,14 @@ impl Overlay {
             self.added.pop_front();
             self.messages -= 1;
             self.bytes -= i64::from(a.size);
-            if let Some(s) = self.subjects.get_mut(&a.subject) {
-                s.added -= 1;
-                self.forget(a.subject);
-            }
+            self.take_off(a.subject, |s| s.added -= 1);
         }
         while let Some(r) = self.removed.front().filter(|r| r.op <= op).copied() {
             self.removed.pop_front();
             self.removed_set.remove(&r.seq);
             self.messages += 1;
             self.bytes += i64::from(r.size);
-            if let Some(s) = self.subjects.get_mut(&r.subject) {
-                s.removed -= 1;
-                self.forget(r.subject);
-            }
+            self.take_off(r.subject, |s| s.removed -= 1);
         }
         while let Some((_, id)) = self.id_queue.front().filter(|i| i.0 <= op).copied() {
             self.id_queue.pop_front();
@@ -175,13 +169,12 @@ impl Overlay {
         }
     }
 
-    fn forget(&mut self, subject: u128) {
-        if self
-            .subjects
-            .get(&subject)
-            .is_some_and(|s| s.added == 0 && s.removed == 0)
-        {
-            self.subjects.remove(&subject);
+    fn take_off(&mut self, subject: u128, f: impl FnOnce(&mut SubjectDelta)) {
+        if let Some(s) = self.subjects.get_mut(&subject) {
+            f(s);
+            if s.added == 0 && s.removed == 0 {
+                self.subjects.remove(&subject);
+            }
         }
     }
 }

@@ -26,15 +26,17 @@ pub(crate) fn stream_entry(index: &StreamIndex, settled: Settled) -> StreamEntry
 /// Which settled messages of a span are live.
 fn live_entry(index: &StreamIndex, number: u64, upto: u64) -> LiveEntry {
     let start = number * SPAN as u64;
-    let mut offsets = Vec::new();
-    if let Some(span) = index.spans.get(&number) {
-        span.each(0, |off, _| {
-            let inside = start + off as u64 <= upto;
-            offsets.extend(inside.then_some(off));
-            inside
-        });
+    let mut bits = index
+        .spans
+        .get(&number)
+        .map_or([0; SPAN / 64], crate::index::Span::live_bits);
+    let end = usize::try_from((upto + 1).saturating_sub(start)).unwrap_or(SPAN);
+    for (i, word) in bits.iter_mut().enumerate() {
+        // Of the word only what is below the end.
+        let keep = end.saturating_sub(i * 64).min(64);
+        *word &= u64::MAX.checked_shr(64 - keep as u32).unwrap_or(0);
     }
-    LiveEntry::new(upto, offsets.into_iter())
+    LiveEntry::new(upto, &bits)
 }
 
 /// What changed in all streams, taken for one batch of the manifest.
@@ -62,6 +64,11 @@ impl Gathered {
             let (spans, consumers) = (std::mem::take(&mut d.spans), std::mem::take(&mut d.consumers));
             d.stream = false;
             let erasing = std::mem::take(&mut d.erasing);
+            for number in &spans {
+                if let Some(span) = index.spans.get_mut(number) {
+                    span.unmark();
+                }
+            }
             if index.deleted {
                 entries.push(Entry::StreamGone(incarnation));
                 out.gone.push(incarnation);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Finished, Gathered, Keeper, attach, end_segment, segment_entry};
 use crate::fault::Fault;
-use crate::index::{Matching, NO_RECORD, Settled, StreamIndex, TailChunk};
+use crate::index::{Matching, NO_RECORD, Settled, StreamIndex, TailChunk, locate};
 use crate::manifest::{Bucket, Entry};
 use crate::options::Storage;
 use crate::record::Record;
@@ -178,6 +178,7 @@ impl Keeper {
         for f in &job.finished {
             entries.push(Entry::Segment(f.segment.id, segment_entry(f)));
         }
+        job.finished.iter().for_each(|f| tell_gaps(core, f));
         let dirty = Gathered::take(core, &settled, &mut entries);
         entries.extend(self.drop_ids(core, &written));
         entries.push(Entry::Next {
@@ -231,6 +232,23 @@ impl Keeper {
         }
         core.wake_waiting();
         Ok(())
+    }
+}
+
+/// Has the manifest say which messages of a part with gaps are live, so that it is known of a file that is damaged, too.
+fn tell_gaps(core: &Core, f: &Finished) {
+    for part in &f.parts {
+        let (Some(first), Some(last)) = (part.seqs.first(), part.seqs.last()) else {
+            continue;
+        };
+        if last - first + 1 == part.seqs.len() as u64 {
+            continue;
+        }
+        let stream = core.registry.lock().all.get(&part.incarnation).cloned();
+        if let Some(stream) = stream {
+            let mut index = stream.index.write();
+            index.dirty.spans.extend(locate(first).0..=locate(last).0);
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) use job::live_bytes;
 use super::Core;
 use super::pump::Step;
 use crate::fault::Fault;
+use crate::journal::frame::PAGE;
 use crate::journal::{JournalFile, journal_name, make_file, next_size};
 use crate::manifest::{Entry, Manifest, SegmentEntry};
 use crate::segment::{FooterPart, Part, Segment, SegmentWriter, segment_name};
@@ -50,6 +51,8 @@ pub(crate) struct Keeper {
     ballast: Ballast,
     /// How often in a row a journal file could not be emptied.
     failures: u32,
+    /// Whether there was no room for larger journal files.
+    small_stay: bool,
 }
 
 /// How often in a row a journal file is not emptied until appends are refused as on a full disk.
@@ -79,6 +82,7 @@ impl Keeper {
             compaction: super::compact::Compaction::default(),
             ballast: Ballast::default(),
             failures: 0,
+            small_stay: false,
         }
     }
 
@@ -120,7 +124,7 @@ impl Keeper {
             self.manifest.rewrite(&*core.disk)?;
             return Ok(Step::Worked);
         }
-        if self.grow(core)? {
+        if self.grow(core)? || self.replace_small(core)? {
             return Ok(Step::Worked);
         }
         match self.begin(core, force)? {
@@ -199,6 +203,48 @@ impl Keeper {
             .free
             .push_back(JournalFile::new(slot, file, size));
         core.wake_waiting();
+        Ok(true)
+    }
+
+    /// Puts a file of full size in the place of one of the small ones with which the journal began, once it is past them: a
+    /// segment is made of each file's contents, and many small ones are of no use.
+    fn replace_small(&mut self, core: &Core) -> io::Result<bool> {
+        let o = &core.options;
+        let rests = core.disk_full.load(Ordering::Relaxed) || self.is_erasing() || self.small_stay;
+        let (small, slot, size) = {
+            let journal = &mut core.pump.lock().journal;
+            let have = journal.size();
+            let Some(small) = journal.free.iter().min_by_key(|f| f.size) else {
+                return Ok(false);
+            };
+            let size = o
+                .journal_file_max
+                .min(o.journal_max.saturating_sub(have - small.size));
+            let size = size / PAGE as u64 * PAGE as u64;
+            if rests || have < o.journal_file_max || size < small.size * 2 {
+                return Ok(false);
+            }
+            (small.slot, journal.take_slot(), size)
+        };
+        let file = match make_file(&*core.disk, &journal_name(slot), size) {
+            // It is no reason to refuse anything.
+            Err(e) if e.kind() == io::ErrorKind::StorageFull => {
+                self.small_stay = true;
+                return Ok(false);
+            }
+            made => made?,
+        };
+        core.disk.sync_dir()?;
+        let gone = {
+            let journal = &mut core.pump.lock().journal;
+            journal.free.push_back(JournalFile::new(slot, file, size));
+            let at = journal.free.iter().position(|f| f.slot == small);
+            at.and_then(|at| journal.free.remove(at))
+        };
+        core.wake_waiting();
+        if let Some(gone) = gone {
+            core.disk.remove(&journal_name(gone.slot))?;
+        }
         Ok(true)
     }
 
@@ -310,6 +356,7 @@ pub(crate) fn segment_entry(f: &Finished) -> SegmentEntry {
         len: f.segment.len,
         rank: f.segment.rank,
         parts: f.parts.iter().map(range).collect(),
+        counts: f.parts.iter().map(|p| p.seqs.len() as u64).collect(),
     }
 }
 

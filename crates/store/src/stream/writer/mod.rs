@@ -530,18 +530,26 @@ impl StreamWriter {
                     index.remove(seq);
                 });
             }
+            if range.first == range.last {
+                self.overlay_removal(op, range.first);
+                continue;
+            }
             let mut from = range.first;
-            while let Some(seq) = self.next_live(from).filter(|s| *s <= range.last) {
-                if let Some((subject, size)) = self.staged_item(seq) {
-                    self.overlay.remove(Staged {
-                        op,
-                        seq,
-                        subject,
-                        size,
-                    });
-                }
+            while let Some(seq) = self.next_live(from).filter(|seq| *seq <= range.last) {
+                self.overlay_removal(op, seq);
                 from = seq + 1;
             }
+        }
+    }
+
+    fn overlay_removal(&mut self, op: u64, seq: u64) {
+        if let Some((subject, size)) = self.staged_item(seq) {
+            self.overlay.remove(Staged {
+                op,
+                seq,
+                subject,
+                size,
+            });
         }
     }
 

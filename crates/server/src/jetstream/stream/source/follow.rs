@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Waker;
 
-use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, RwLock};
 
 use crate::jetstream::stream::inbox::Inbox;
@@ -19,17 +17,12 @@ pub(crate) struct Followers {
     list: RwLock<Vec<Arc<Follower>>>,
 }
 
-/// One source of one stream, or one reader of this process.
+/// One source of one stream.
 #[derive(Debug)]
 pub(crate) struct Follower {
+    number: u32,
     told: AtomicBool,
-    to: To,
-}
-
-#[derive(Debug)]
-enum To {
-    Source { number: u32, news: Arc<News> },
-    Reader(AtomicWaker),
+    news: Arc<News>,
 }
 
 /// What the sources of one stream were told and it has not looked at.
@@ -58,42 +51,22 @@ impl Follower {
     /// The source with a number.
     pub(super) fn new(number: u32, news: Arc<News>) -> Arc<Self> {
         Arc::new(Self {
+            number,
             told: AtomicBool::new(false),
-            to: To::Source { number, news },
+            news,
         })
-    }
-
-    /// A reader of this process.
-    pub(crate) fn reader() -> Arc<Self> {
-        Arc::new(Self {
-            told: AtomicBool::new(false),
-            to: To::Reader(AtomicWaker::new()),
-        })
-    }
-
-    /// A reader is about to look and is woken when something comes after that.
-    pub(crate) fn wait(&self, waker: &Waker) {
-        if let To::Reader(own) = &self.to {
-            own.register(waker);
-        }
-        self.looks();
     }
 
     /// There is something to look at.
     pub(crate) fn tell(&self) {
         if !self.told.swap(true, Ordering::AcqRel) {
-            match &self.to {
-                To::Source { number, news } => {
-                    news.numbers.lock().push(*number);
-                    news.inbox.wake();
-                }
-                To::Reader(waker) => waker.wake(),
-            }
+            self.news.numbers.lock().push(self.number);
+            self.news.inbox.wake();
         }
     }
 
     /// It is about to look: what comes now is told again.
-    pub(crate) fn looks(&self) {
+    pub(super) fn looks(&self) {
         self.told.store(false, Ordering::Release);
     }
 }
