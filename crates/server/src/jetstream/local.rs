@@ -2,7 +2,8 @@
 //!
 //! A [`Source`] is one publisher into one stream. Outcomes of its publishes come in the order in which they were made, so
 //! an outcome is told by its place: successes with consecutive sequences are one run, whatever their number; everything
-//! else is an entry of its own. A waiter holds the place of its publish and waits for the runs to reach it.
+//! else is an entry of its own. A waiter holds the place of its publish and waits for the runs to reach it. Publishes whose
+//! outcome is not known are a ring, one slot each; a run goes when the last waiter of it has gone.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -35,20 +36,28 @@ struct Run {
     first: u64,
     /// One past the last.
     end: u64,
+    /// Waiters that have not gone.
+    waiters: u64,
     outcome: Outcome,
+}
+
+/// A publish whose outcome is not known.
+#[derive(Debug)]
+enum Slot {
+    /// Somebody waits, and has a waker here once it was polled.
+    Waited(Option<Waker>),
+    /// Nobody waits any more.
+    Left,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Publishes made.
-    made: u64,
     /// Outcomes known: all places below.
     known: u64,
+    /// The places from there on.
+    ring: VecDeque<Slot>,
+    /// Runs that somebody may ask for, in order.
     runs: VecDeque<Run>,
-    /// Places that nobody asks for any more are dropped up to here.
-    wakers: Vec<(u64, Waker)>,
-    /// Waiters alive, by which runs are kept.
-    waiting: std::collections::BTreeMap<u64, u32>,
 }
 
 /// See the module's page.
@@ -61,82 +70,46 @@ impl Source {
     /// Takes the next place; its outcome will come through [`Source::settle`].
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.state.lock();
-        let place = state.made;
-        state.made += 1;
-        *state.waiting.entry(place).or_default() += 1;
-        place
+        state.ring.push_back(Slot::Waited(None));
+        state.known + state.ring.len() as u64 - 1
     }
 
     /// Gives the newest place back: the publish was not handed over.
     pub(crate) fn withdraw(&self, place: u64) {
         let mut state = self.state.lock();
-        debug_assert_eq!(place + 1, state.made);
-        state.made -= 1;
-        state.waiting.remove(&place);
+        debug_assert_eq!(place + 1, state.known + state.ring.len() as u64);
+        state.ring.pop_back();
     }
 
     /// The outcome of the next place, in the order of the publishes.
     pub(crate) fn settle(&self, outcome: Outcome) {
-        let mut wake = Vec::new();
-        {
-            let mut state = self.state.lock();
-            let place = state.known;
-            state.known += 1;
-            let joined = match (state.runs.back_mut(), &outcome) {
-                (
-                    Some(Run {
-                        first,
-                        end,
-                        outcome: Outcome::Stored { seq: start },
-                    }),
-                    Outcome::Stored { seq },
-                ) if *end == place && *start + (place - *first) == *seq => {
-                    *end += 1;
-                    true
-                }
-                _ => false,
-            };
-            if !joined {
-                state.runs.push_back(Run {
-                    first: place,
-                    end: place + 1,
-                    outcome,
-                });
-            }
-            let known = state.known;
-            let mut at = 0;
-            while at < state.wakers.len() {
-                if state.wakers[at].0 < known {
-                    wake.push(state.wakers.swap_remove(at).1);
-                } else {
-                    at += 1;
-                }
-            }
-            state.trim();
+        let waker = self.state.lock().settle(outcome);
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        wake.into_iter().for_each(Waker::wake);
     }
 
     /// The outcome at `place`, once it is known.
     pub(crate) fn poll(&self, place: u64, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.state.lock();
-        if place >= state.known {
-            let waker = cx.waker();
-            match state.wakers.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, known)) => known.clone_from(waker),
-                None => state.wakers.push((place, waker.clone())),
+        if let Some(ahead) = place.checked_sub(state.known) {
+            let at = usize::try_from(ahead).unwrap_or(usize::MAX);
+            if let Some(Slot::Waited(waker)) = state.ring.get_mut(at) {
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
             }
             return Poll::Pending;
         }
-        let at = state.runs.partition_point(|run| run.end <= place);
-        Poll::Ready(match state.runs.get(at) {
+        Poll::Ready(match state.find(place).and_then(|at| state.runs.get(at)) {
             Some(run) => match &run.outcome {
                 Outcome::Stored { seq } => Outcome::Stored {
                     seq: seq + (place - run.first),
                 },
                 other => other.clone(),
             },
-            // Forgotten only after its waiter was.
+            // Runs are kept as long as they have waiters.
             None => Outcome::Unknown,
         })
     }
@@ -144,21 +117,129 @@ impl Source {
     /// Nobody waits for `place` any more.
     pub(crate) fn forget(&self, place: u64) {
         let mut state = self.state.lock();
-        state.wakers.retain(|(known, _)| *known != place);
-        state.waiting.remove(&place);
-        state.trim();
+        if let Some(ahead) = place.checked_sub(state.known) {
+            let at = usize::try_from(ahead).unwrap_or(usize::MAX);
+            if let Some(slot) = state.ring.get_mut(at) {
+                *slot = Slot::Left;
+            }
+            return;
+        }
+        let Some(at) = state.find(place) else { return };
+        let spent = match state.runs.get_mut(at) {
+            Some(run) => {
+                run.waiters = run.waiters.saturating_sub(1);
+                run.waiters == 0
+            }
+            None => false,
+        };
+        // Mostly the first. The newest run may grow further and takes its waiters with it.
+        if spent {
+            state.runs.remove(at);
+        }
+    }
+
+    #[cfg(test)]
+    fn runs(&self) -> usize {
+        self.state.lock().runs.len()
     }
 }
 
 impl State {
-    fn trim(&mut self) {
-        let oldest = self.waiting.keys().next().copied().unwrap_or(u64::MAX);
-        while self
-            .runs
-            .front()
-            .is_some_and(|run| run.end <= oldest && run.end <= self.known)
+    fn settle(&mut self, outcome: Outcome) -> Option<Waker> {
+        let place = self.known;
+        let slot = self.ring.pop_front()?;
+        self.known += 1;
+        let Slot::Waited(waker) = slot else {
+            return None;
+        };
+        if let Some(run) = self.runs.back_mut()
+            && let (Outcome::Stored { seq: start }, Outcome::Stored { seq }) = (&run.outcome, &outcome)
+            && *start + (place - run.first) == *seq
         {
-            self.runs.pop_front();
+            // Places between that nobody waits for are in it as well; their sequences fit.
+            run.end = place + 1;
+            run.waiters += 1;
+        } else {
+            self.runs.push_back(Run {
+                first: place,
+                end: place + 1,
+                waiters: 1,
+                outcome,
+            });
         }
+        waker
+    }
+
+    /// Where the run is that has a place.
+    fn find(&self, place: u64) -> Option<usize> {
+        let at = self.runs.partition_point(|run| run.end <= place);
+        self.runs.get(at).filter(|run| run.first <= place).map(|_| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(seq: u64) -> Outcome {
+        Outcome::Stored { seq }
+    }
+
+    fn poll(source: &Source, place: u64) -> Poll<Outcome> {
+        source.poll(place, &mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn outcomes_come_by_place_and_successes_in_a_row_are_one_run() {
+        let source = Source::default();
+        let places: Vec<u64> = (0..6).map(|_| source.begin()).collect();
+        assert_eq!(places, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(poll(&source, 0), Poll::Pending);
+        for seq in [7, 8, 9] {
+            source.settle(stored(seq));
+        }
+        source.settle(Outcome::Duplicate { seq: 3 });
+        source.settle(stored(10));
+        assert_eq!(source.runs(), 3);
+        assert_eq!(poll(&source, 1), Poll::Ready(stored(8)));
+        assert_eq!(poll(&source, 3), Poll::Ready(Outcome::Duplicate { seq: 3 }));
+        assert_eq!(poll(&source, 4), Poll::Ready(stored(10)));
+        assert_eq!(poll(&source, 5), Poll::Pending);
+        for place in [1, 3, 0, 2, 4] {
+            source.forget(place);
+        }
+        assert_eq!(source.runs(), 0);
+        source.settle(Outcome::Unknown);
+        assert_eq!(poll(&source, 5), Poll::Ready(Outcome::Unknown));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves_nothing() {
+        let source = Source::default();
+        for place in 0..100 {
+            assert_eq!(source.begin(), place);
+            source.forget(place);
+        }
+        let waited = source.begin();
+        for seq in 1..=101 {
+            source.settle(stored(seq));
+        }
+        assert_eq!(source.runs(), 1);
+        assert_eq!(poll(&source, waited), Poll::Ready(stored(101)));
+        source.forget(waited);
+        assert_eq!(source.runs(), 0);
+    }
+
+    #[test]
+    fn a_publish_that_is_taken_back_has_no_place() {
+        let source = Source::default();
+        let first = source.begin();
+        let second = source.begin();
+        source.withdraw(second);
+        assert_eq!(source.begin(), second);
+        source.settle(stored(1));
+        source.settle(Outcome::Duplicate { seq: 1 });
+        assert_eq!(poll(&source, first), Poll::Ready(stored(1)));
+        assert_eq!(poll(&source, second), Poll::Ready(Outcome::Duplicate { seq: 1 }));
     }
 }

@@ -59,11 +59,14 @@ use crate::server::Shared;
 
 pub use consumer::Explanation;
 pub use context::{
-    AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, FetchError, FetchOptions, JetStreamContext,
-    Messages, PriorityRequest, Publish, PublishError, Stored,
+    AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, Entry, FetchError, FetchOptions, GetError,
+    JetStreamContext, KeyValue, KeyValueConfig, KeyValueError, KeyValueStatus, Messages, NewMessage,
+    Operation, Ordered, OrderedConfig, PriorityRequest, Publish, PublishError, StartAt, Stored,
+    StreamMessage, Watch,
 };
 pub use open::JetStreamError;
 pub(crate) use open::{apply_options, open, start};
+pub use windjet_protocol::header::{HeaderError, HeaderMap};
 pub use windjet_protocol::jetstream::stream::requests::PurgeRequest;
 pub use windjet_protocol::jetstream::{
     AckPolicy, ApiError, ConsumerConfig, ConsumerInfo, DeliverPolicy, DiscardPolicy, ErrorCode, Nanos,

@@ -10,7 +10,8 @@ use futures_util::StreamExt;
 use windjet_server::Server;
 use windjet_server::jetstream::{
     AckError, ConsumeError, ConsumeOptions, Consumer, ConsumerConfig, Delivery, FetchError, FetchOptions,
-    JetStreamContext, StreamConfig,
+    GetError, JetStreamContext, KeyValueConfig, KeyValueError, NewMessage, Operation, OrderedConfig, StartAt,
+    StreamConfig,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -334,5 +335,179 @@ async fn with_the_holder_goes_what_it_holds_if_the_consumer_wants_that() {
     let again = within(c.fetch_with(&FetchOptions::new(2).fill())).await.unwrap();
     let shown: Vec<_> = again.iter().map(|d| (d.stream_sequence, d.delivered)).collect();
     assert_eq!(shown, [(1, 2), (3, 2)]);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stored_messages_are_read_by_place_subject_and_filter() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s.*"]}"#))
+        .await
+        .unwrap();
+    for n in 0..3000 {
+        let subject = ["s.a", "s.b", "s.c"][n % 3];
+        drop(js.publish("S", subject, format!("{n}")).unwrap());
+    }
+    js.publish("S", "s.z", "end").unwrap().await.unwrap();
+    let second = js.get_message("S", 2).await.unwrap().unwrap();
+    assert_eq!(
+        (second.subject_str(), &second.payload[..]),
+        ("s.b".into(), &b"1"[..])
+    );
+    assert_eq!(js.get_message("S", 3002).await.unwrap(), None);
+    assert_eq!(js.last_message("S", "s.b").await.unwrap().unwrap().sequence, 2999);
+    assert_eq!(js.last_message("S", "s.*").await.unwrap().unwrap().sequence, 3001);
+    assert_eq!(js.last_message("S", "s.y").await.unwrap(), None);
+    let next = js.next_message("S", 5, &["s.a", "s.z"]).await.unwrap().unwrap();
+    assert_eq!(next.sequence, 7);
+    let (mut from, mut replayed) = (0, Vec::new());
+    loop {
+        let batch = js.read_messages("S", from, &["s.c"], 300).await.unwrap();
+        let Some(last) = batch.last() else { break };
+        from = last.sequence + 1;
+        replayed.extend(batch.iter().map(|m| m.sequence));
+    }
+    assert_eq!(replayed, (1..=1000).map(|n| n * 3).collect::<Vec<u64>>());
+    assert_eq!(js.get_message("T", 1).await, Err(GetError::NoStream("T".into())));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_reader_sees_everything_once_and_what_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s.*"]}"#))
+        .await
+        .unwrap();
+    let publishing = js.clone();
+    let mut all = js.ordered("S", OrderedConfig::default()).await.unwrap();
+    let publisher = tokio::spawn(async move {
+        for n in 0..5000 {
+            let publish = publishing.publish("S", ["s.a", "s.b"][n % 2], "x").unwrap();
+            if n % 7 == 0 {
+                publish.await.unwrap();
+            }
+        }
+    });
+    for seq in 1..=5000 {
+        assert_eq!(within(all.next()).await.unwrap().unwrap().sequence, seq);
+    }
+    publisher.await.unwrap();
+    assert_eq!(all.pending(), 0);
+    js.delete_message("S", 4997).await.unwrap();
+    for (start, expected) in [
+        (StartAt::Sequence(4995), vec![4995, 4999]),
+        (StartAt::Last, vec![4999]),
+        (StartAt::LastPerSubject, vec![4999]),
+        (StartAt::New, vec![]),
+    ] {
+        let config = OrderedConfig::default().filter("s.a").start(start).stop_at_end();
+        let mut some = js.ordered("S", config).await.unwrap();
+        let mut seqs = Vec::new();
+        while let Some(message) = within(some.next()).await {
+            seqs.push(message.unwrap().sequence);
+        }
+        assert_eq!(seqs, expected, "{start:?}");
+    }
+    let stamp = js.get_message("S", 3000).await.unwrap().unwrap().timestamp;
+    let config = OrderedConfig::default().start(StartAt::Time(stamp));
+    let mut later = js.ordered("S", config).await.unwrap();
+    let first = within(later.next()).await.unwrap().unwrap();
+    assert!(first.sequence <= 3000 && first.timestamp == stamp);
+    // A consumer or a stream that is gone is an end, not silence.
+    js.delete_stream("S").await.unwrap();
+    assert_eq!(
+        within(all.next()).await.unwrap(),
+        Err(GetError::NoStream("S".into()))
+    );
+    assert!(within(all.next()).await.is_none());
+    js.create_stream(config_of("S")).await.unwrap();
+    let mut none = js.ordered("S", OrderedConfig::default()).await.unwrap();
+    assert!(server.shutdown(PATIENCE).await.complete);
+    assert_eq!(within(none.next()).await.unwrap(), Err(GetError::Shutdown));
+}
+
+fn config_of(name: &str) -> StreamConfig {
+    config(&format!(r#"{{"name":"{name}","subjects":["{name}.*"]}}"#))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_is_repeated_under_its_id_and_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config_of("S")).await.unwrap();
+    let message = NewMessage::new("S.a", "x").message_id("7").unwrap();
+    let first = js.publish_within("S", &message, PATIENCE).await.unwrap();
+    assert_eq!((first.seq, first.duplicate), (1, false));
+    let again = js.publish_within("S", &message, PATIENCE).await.unwrap();
+    assert_eq!((again.seq, again.duplicate), (1, true));
+    let other = NewMessage::new("S.a", "y").expect_last_subject_sequence(0);
+    let refused = js.publish_within("S", &other, PATIENCE).await.unwrap_err();
+    assert!(!refused.is_retryable() && !refused.outcome_unknown());
+    assert!(NewMessage::new("S.a", "x").message_id("a\r\nb").is_err());
+    assert!(server.shutdown(PATIENCE).await.complete);
+    // The stream is gone for this process: not stored, and no sense in trying again.
+    let gone = js.publish_within("S", &other, PATIENCE).await.unwrap_err();
+    assert!(!gone.is_retryable(), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_keeps_its_keys_their_history_and_tells_of_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let kv = js
+        .create_key_value(KeyValueConfig::new("B").history(3))
+        .await
+        .unwrap();
+    let mut watch = kv.watch("a.*").await.unwrap();
+    assert_eq!(watch.pending(), 0);
+    assert_eq!(kv.create("a.x", "1").await.unwrap(), 1);
+    assert_eq!(kv.create("a.x", "2").await, Err(KeyValueError::WrongRevision));
+    assert_eq!(kv.update("a.x", "2", 9).await, Err(KeyValueError::WrongRevision));
+    assert_eq!(kv.update("a.x", "2", 1).await.unwrap(), 2);
+    kv.put("b", "3").await.unwrap();
+    assert_eq!(kv.delete_at("a.x", 1).await, Err(KeyValueError::WrongRevision));
+    kv.delete_at("a.x", 2).await.unwrap();
+    assert_eq!(kv.get("a.x").await.unwrap(), None);
+    assert_eq!(kv.keys().await.unwrap(), ["b"]);
+    // What was deleted can be created again.
+    let again = kv.create("a.x", "4").await.unwrap();
+    assert_eq!(kv.get("a.x").await.unwrap().as_deref(), Some(&b"4"[..]));
+    assert_eq!(kv.entry_at("a.x", again).await.unwrap().unwrap().value, "4");
+    assert_eq!(kv.entry_at("b", again).await.unwrap(), None);
+    let history: Vec<_> = kv
+        .history("a.x")
+        .await
+        .unwrap()
+        .iter()
+        .map(|e| e.operation)
+        .collect();
+    assert_eq!(history, [Operation::Put, Operation::Delete, Operation::Put]);
+    kv.purge("a.x").await.unwrap();
+    assert_eq!(kv.history("a.x").await.unwrap().len(), 1);
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let entry = within(watch.next()).await.unwrap().unwrap();
+        seen.push((entry.key, entry.operation));
+        if seen.last().unwrap().1 == Operation::Purge {
+            break;
+        }
+    }
+    // The watcher began before all of it; what a purge removed before it was seen is not shown.
+    assert_eq!(seen.last().unwrap(), &("a.x".to_owned(), Operation::Purge));
+    assert_eq!(
+        kv.put("a b", "x").await,
+        Err(KeyValueError::InvalidKey("a b".into()))
+    );
+    assert!(matches!(
+        js.create_key_value(KeyValueConfig::new("a.b")).await,
+        Err(KeyValueError::InvalidBucket(_))
+    ));
+    let status = js.key_value("B").await.unwrap().status().await.unwrap();
+    assert_eq!((status.values, status.history), (2, 3));
+    js.delete_key_value("B").await.unwrap();
+    assert!(js.key_value("B").await.is_err());
+    assert!(within(watch.next()).await.unwrap().is_err());
     assert!(server.shutdown(PATIENCE).await.complete);
 }

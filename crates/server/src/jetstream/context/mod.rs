@@ -3,40 +3,45 @@
 //! Everything has the meaning that it has over the wire, in the account of the context and with all rights in it. What is
 //! asked of a stream goes into its inbox like what comes from a connection, and is served in the same turn.
 //!
-//! * here: streams and consumers, and publishing.
+//! * here: streams and consumers; [`publish`]: publishing.
 //! * [`consumer`]: fetching; [`messages`]: consuming; [`delivery`]: a message and its acks.
+//! * [`read`]: stored messages; [`ordered`]: a stream in order, and what comes.
+//! * [`kv`]: key-value buckets.
 
 mod consumer;
 mod delivery;
+mod kv;
 mod messages;
+mod ordered;
+mod publish;
+mod read;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use windjet_protocol::jetstream::consumer::requests::{ConsumerAction, ConsumerCreateRequest};
-use windjet_protocol::jetstream::stream::requests::{PurgeRequest, StreamConfigRequest, StreamInfoRequest};
+use windjet_protocol::jetstream::stream::requests::{
+    MessageDeleteRequest, PurgeRequest, StreamConfigRequest, StreamInfoRequest,
+};
 use windjet_protocol::jetstream::{
     ApiError, ApiResponse, ConsumerConfig, ConsumerInfo, ErrorCode, StreamConfig, StreamInfo,
 };
 
 pub use consumer::{ConsumeError, Consumer, FetchError, FetchOptions, PriorityRequest};
 pub use delivery::{AckError, Delivery};
+pub use kv::{Entry, KeyValue, KeyValueConfig, KeyValueError, KeyValueStatus, Operation, Watch};
 pub use messages::{ConsumeOptions, Messages};
+pub use ordered::{Ordered, OrderedConfig, StartAt};
+pub use publish::{NewMessage, Publish, PublishError, Stored};
+pub use read::{GetError, StreamMessage};
 
 use super::JetStream;
 use super::account::JsAccount;
 use super::consumer::Explanation;
-use super::local::{Outcome, Source};
 use super::stream::Stream;
 use super::stream::call::{Answer, Call, CreateConsumer};
-use super::stream::inbox::Push;
-use crate::router::Message;
 use crate::server::{Server, Shared};
 
 /// JetStream of one account of a server in this process. Cheap to clone.
@@ -65,73 +70,14 @@ pub struct JetStreamContext {
     server: Arc<Shared>,
     js: Arc<JetStream>,
     account: Arc<JsAccount>,
-    publishers: Arc<Mutex<Vec<Publisher>>>,
+    publishers: Arc<Mutex<Vec<publish::Publisher>>>,
 }
-
-/// A stream that was published to, with the outcomes of it.
-type Publisher = (Arc<Stream>, Arc<Source>);
 
 impl fmt::Debug for JetStreamContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamContext")
             .field("account", &self.account.name())
             .finish_non_exhaustive()
-    }
-}
-
-/// An acknowledged publish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stored {
-    /// Its sequence; that of the original for a duplicate.
-    pub seq: u64,
-    /// Whether a message with its id was there already.
-    pub duplicate: bool,
-}
-
-/// Why a publish was not acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// There is no such stream.
-    #[error("there is no stream {0:?}")]
-    NoStream(String),
-    /// The stream does not take messages on this subject.
-    #[error("stream {stream:?} does not take messages on {subject:?}")]
-    WrongSubject {
-        /// The stream.
-        stream: String,
-        /// The subject.
-        subject: String,
-    },
-    /// Too much waits for the stream; nothing was stored.
-    #[error("too many publishes wait for the stream")]
-    Full,
-    /// The stream refused it; nothing was stored.
-    #[error("refused: {}", .0.description)]
-    Refused(ApiError),
-    /// The stream or the store ended first: the message may be stored or not.
-    #[error("the outcome is unknown: the stream or its store ended")]
-    OutcomeUnknown,
-}
-
-impl PublishError {
-    /// Whether the same publish may succeed later. With a message id a repetition stores nothing twice.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Full | Self::OutcomeUnknown => true,
-            Self::Refused(error) => {
-                error.is(ErrorCode::StoreFailed) || error.is(ErrorCode::InsufficientResources)
-            }
-            Self::NoStream(_) | Self::WrongSubject { .. } => false,
-        }
-    }
-
-    /// Whether the message may be stored in spite of the error.
-    #[must_use]
-    pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown)
     }
 }
 
@@ -258,6 +204,24 @@ impl JetStreamContext {
         Ok(answer.purged)
     }
 
+    /// Removes one message.
+    ///
+    /// # Errors
+    /// No such stream or message; a stream that does not allow it.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the message may be gone or not.
+    pub async fn delete_message(&self, stream: &str, sequence: u64) -> Result<(), ApiError> {
+        let request = MessageDeleteRequest {
+            seq: sequence,
+            // Overwriting takes a rewrite of what is around it; who wants it asks over the wire.
+            no_erase: true,
+        };
+        self.call(stream, |answer| Call::MessageDelete(request, answer))
+            .await
+            .map(drop)
+    }
+
     /// Creates a consumer or gives the one there is this configuration. Without a name and a durable name it gets a random
     /// name.
     ///
@@ -340,109 +304,5 @@ impl JetStreamContext {
         self.call(stream, |answer| Call::ConsumerDelete(name, answer))
             .await
             .map(drop)
-    }
-
-    /// Publishes a message into a stream. The acknowledgement is the future's output; publishes that are made before it is
-    /// awaited are pipelined, and stored in the order of the calls.
-    ///
-    /// # Errors
-    /// At once, where nothing was handed over: no such stream, a subject that it does not take, a stream with too much
-    /// waiting. Through the future: what the stream says.
-    pub fn publish(
-        &self,
-        stream: &str,
-        subject: &str,
-        payload: impl Into<Bytes>,
-    ) -> Result<Publish, PublishError> {
-        self.publish_with(stream, subject, b"", payload)
-    }
-
-    /// The same with a header block in wire form, such as `NATS/1.0\r\nNats-Msg-Id: 7\r\n\r\n`; empty for none.
-    ///
-    /// # Errors
-    /// As [`JetStreamContext::publish`].
-    pub fn publish_with(
-        &self,
-        stream: &str,
-        subject: &str,
-        headers: &[u8],
-        payload: impl Into<Bytes>,
-    ) -> Result<Publish, PublishError> {
-        let target = self
-            .account
-            .stream(stream)
-            .ok_or_else(|| PublishError::NoStream(stream.to_owned()))?;
-        let config = target.config();
-        let takes = windjet_protocol::subject::is_literal(subject.as_bytes())
-            && config
-                .subjects
-                .iter()
-                .any(|s| windjet_protocol::subject::matches(s.as_bytes(), subject.as_bytes()));
-        if !takes {
-            return Err(PublishError::WrongSubject {
-                stream: stream.to_owned(),
-                subject: subject.to_owned(),
-            });
-        }
-        let mut publishers = self.publishers.lock();
-        publishers.retain(|(known, _)| !known.reader.is_deleted());
-        let source = match publishers.iter().find(|(known, _)| Arc::ptr_eq(known, &target)) {
-            Some((_, source)) => source.clone(),
-            None => {
-                let source = Arc::<Source>::default();
-                publishers.push((target.clone(), source.clone()));
-                source
-            }
-        };
-        // Under the lock, so that the places of a source are in the order of the inbox.
-        let place = source.begin();
-        let message = Message::new(subject.as_bytes(), None, headers, b"");
-        match target
-            .inbox
-            .publish_shared(&message, payload.into(), source.clone())
-        {
-            Push::Queued | Push::Crowded => Ok(Publish { source, place }),
-            Push::Full => {
-                source.withdraw(place);
-                Err(PublishError::Full)
-            }
-            Push::Closed => {
-                source.withdraw(place);
-                Err(PublishError::NoStream(stream.to_owned()))
-            }
-        }
-    }
-}
-
-/// A publish on its way; its output is the acknowledgement.
-///
-/// # Cancel safety
-/// Dropping it does not take the message back.
-#[derive(Debug)]
-#[must_use = "the message is stored durably when this is ready"]
-pub struct Publish {
-    source: Arc<Source>,
-    place: u64,
-}
-
-impl Future for Publish {
-    type Output = Result<Stored, PublishError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<Self::Output> {
-        self.source.poll(self.place, cx).map(|outcome| match outcome {
-            Outcome::Stored { seq } => Ok(Stored {
-                seq,
-                duplicate: false,
-            }),
-            Outcome::Duplicate { seq } => Ok(Stored { seq, duplicate: true }),
-            Outcome::Refused(error) => Err(PublishError::Refused(error)),
-            Outcome::Unknown => Err(PublishError::OutcomeUnknown),
-        })
-    }
-}
-
-impl Drop for Publish {
-    fn drop(&mut self) {
-        self.source.forget(self.place);
     }
 }

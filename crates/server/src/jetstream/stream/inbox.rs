@@ -410,6 +410,11 @@ impl Inbox {
         Push::Queued
     }
 
+    /// Whether the stream's task has ended or is about to.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Puts a management call in; gives it back when the stream is gone, or when as many wait as may. What the server itself
     /// has to tell is always taken, and once where one word says it all.
     pub(crate) fn call(&self, call: Call) -> Result<(), Untaken> {

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
+use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, RwLock};
 
 use crate::jetstream::stream::inbox::Inbox;
@@ -17,12 +19,17 @@ pub(crate) struct Followers {
     list: RwLock<Vec<Arc<Follower>>>,
 }
 
-/// One source of one stream.
+/// One source of one stream, or one reader of this process.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    number: u32,
     told: AtomicBool,
-    news: Arc<News>,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    Source { number: u32, news: Arc<News> },
+    Reader(AtomicWaker),
 }
 
 /// What the sources of one stream were told and it has not looked at.
@@ -51,22 +58,42 @@ impl Follower {
     /// The source with a number.
     pub(super) fn new(number: u32, news: Arc<News>) -> Arc<Self> {
         Arc::new(Self {
-            number,
             told: AtomicBool::new(false),
-            news,
+            to: To::Source { number, news },
         })
+    }
+
+    /// A reader of this process.
+    pub(crate) fn reader() -> Arc<Self> {
+        Arc::new(Self {
+            told: AtomicBool::new(false),
+            to: To::Reader(AtomicWaker::new()),
+        })
+    }
+
+    /// A reader is about to look and is woken when something comes after that.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        if let To::Reader(own) = &self.to {
+            own.register(waker);
+        }
+        self.looks();
     }
 
     /// There is something to look at.
     pub(crate) fn tell(&self) {
         if !self.told.swap(true, Ordering::AcqRel) {
-            self.news.numbers.lock().push(self.number);
-            self.news.inbox.wake();
+            match &self.to {
+                To::Source { number, news } => {
+                    news.numbers.lock().push(*number);
+                    news.inbox.wake();
+                }
+                To::Reader(waker) => waker.wake(),
+            }
         }
     }
 
     /// It is about to look: what comes now is told again.
-    pub(super) fn looks(&self) {
+    pub(crate) fn looks(&self) {
         self.told.store(false, Ordering::Release);
     }
 }
