@@ -19,6 +19,8 @@ pub(crate) enum Outcome {
         /// The sequence.
         seq: u64,
     },
+    /// It waits for the end of its atomic batch.
+    Staged,
     /// Stored before under the same id.
     Duplicate {
         /// The sequence of the original.

@@ -511,3 +511,37 @@ async fn a_bucket_keeps_its_keys_their_history_and_tells_of_changes() {
     assert!(within(watch.next()).await.unwrap().is_err());
     assert!(server.shutdown(PATIENCE).await.complete);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_atomic_batch_is_stored_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    js.create_stream(config(r#"{"name":"S","subjects":["s.*"],"allow_atomic":true}"#))
+        .await
+        .unwrap();
+    let batch = (0..10).map(|n| NewMessage::new("s.a", format!("{n}")));
+    assert_eq!(js.publish_batch("S", batch).await.unwrap().seq, 10);
+    assert_eq!(
+        js.publish_batch("S", [NewMessage::new("s.b", "x")])
+            .await
+            .unwrap()
+            .seq,
+        11
+    );
+    let unfit = [
+        NewMessage::new("s.a", "1"),
+        NewMessage::new("s.b", "2").expect_last_subject_sequence(7),
+    ];
+    let refused = js.publish_batch("S", unfit).await.unwrap_err();
+    assert!(matches!(refused, PublishError::Refused(_)) && !refused.outcome_unknown());
+    let foreign = [NewMessage::new("s.a", "1"), NewMessage::new("t", "2")];
+    assert!(matches!(
+        js.publish_batch("S", foreign).await,
+        Err(PublishError::WrongSubject { .. })
+    ));
+    assert!(js.publish_batch("S", []).await.is_err());
+    let state = js.stream_info("S").await.unwrap().state;
+    assert_eq!((state.messages, state.last_seq), (11, 11));
+    assert_eq!(js.get_message("S", 3).await.unwrap().unwrap().payload, "2");
+    assert!(server.shutdown(PATIENCE).await.complete);
+}

@@ -13,6 +13,7 @@ use windjet_protocol::jetstream::{ApiError, ErrorCode};
 use windjet_protocol::subject;
 
 use super::JetStreamContext;
+use crate::jetstream::account::event_id;
 use crate::jetstream::local::{Outcome, Source};
 use crate::jetstream::stream::Stream;
 use crate::jetstream::stream::inbox::Push;
@@ -28,7 +29,7 @@ pub(super) type Publisher = (Arc<Stream>, Arc<Source>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stored {
-    /// Its sequence; that of the original for a duplicate.
+    /// Its sequence; that of the original for a duplicate; 0 for a message that waits for the end of its atomic batch.
     pub seq: u64,
     /// Whether a message with its id was there already.
     pub duplicate: bool,
@@ -271,6 +272,41 @@ impl JetStreamContext {
         self.publish_with(stream, &message.subject, &block, message.payload.clone())
     }
 
+    /// Publishes messages as one atomic batch: all of them are stored, one behind the other, or none is. The stream must allow
+    /// it (`allow_atomic`). The result is that of the last message.
+    ///
+    /// # Errors
+    /// Why nothing was stored, or that this is not known. A batch without messages is refused.
+    ///
+    /// # Cancel safety
+    /// Dropped early, all messages may be stored or none.
+    pub async fn publish_batch(
+        &self,
+        stream: &str,
+        messages: impl IntoIterator<Item = NewMessage>,
+    ) -> Result<Stored, PublishError> {
+        let id = event_id();
+        let mut messages = messages.into_iter().peekable();
+        let (mut publishes, mut sequence) = (Vec::new(), 0_u64);
+        while let Some(message) = messages.next() {
+            sequence += 1;
+            let mut message = message
+                .plain(names::BATCH_ID, id.clone())
+                .plain(names::BATCH_SEQUENCE, sequence.to_string());
+            if messages.peek().is_none() {
+                message = message.plain(names::BATCH_COMMIT, "1".to_owned());
+            }
+            // One that is not taken leaves the batch without an end: it is given up, and nothing of it stored.
+            publishes.push(self.publish_message(stream, &message)?);
+        }
+        let mut last = Err(PublishError::Refused(ErrorCode::AtomicPublishIncomplete.error()));
+        for publish in publishes {
+            // The first refusal says why; those that follow only that the batch is gone.
+            last = Ok(publish.await?);
+        }
+        last
+    }
+
     /// Publishes a message and repeats it, at growing intervals, as long as it may succeed later and `within` is not over.
     /// After an unknown outcome it is repeated only if it has a message id, so that it is stored once.
     ///
@@ -327,6 +363,10 @@ impl Future for Publish {
         self.source.poll(self.place, cx).map(|outcome| match outcome {
             Outcome::Stored { seq } => Ok(Stored {
                 seq,
+                duplicate: false,
+            }),
+            Outcome::Staged => Ok(Stored {
+                seq: 0,
                 duplicate: false,
             }),
             Outcome::Duplicate { seq } => Ok(Stored { seq, duplicate: true }),

@@ -89,13 +89,6 @@ impl Task {
         item: &Item,
         now: Now,
     ) -> bool {
-        if item.entry.source.is_some() {
-            // Whoever publishes in this process waits for a sequence, which a message that only waits has not.
-            let mut error = ErrorCode::AtomicPublishDisabled.error();
-            error.description = "atomic batches are published over a connection, not in process".into();
-            self.answer_publish(item, Outcome::Refused(error));
-            return true;
-        }
         let batch = match self.batches.complete.take() {
             Some(batch) => batch,
             None => match self.accept_atomic(rules, message, item, now) {
@@ -109,6 +102,9 @@ impl Task {
                 return false;
             }
             Some(Err(error)) => self.answer_publish(item, Outcome::Refused(error)),
+            Some(Ok(seq)) if item.entry.source.is_some() => {
+                self.answer_publish(item, Outcome::Stored { seq });
+            }
             Some(Ok(seq)) => {
                 let body = self.acknowledgement(PubAck {
                     seq,
@@ -142,6 +138,7 @@ impl Task {
         self.batches.touched(now);
         match accepted {
             Accepted::Commit(batch) => return Some(batch),
+            Accepted::Staged if item.entry.source.is_some() => self.answer_publish(item, Outcome::Staged),
             Accepted::Staged => self.send_atomic(item, Bytes::new()),
             Accepted::Refused { error, advisory } => {
                 self.answer_publish(item, Outcome::Refused(error));
@@ -246,7 +243,7 @@ impl Task {
                     Some(Outcome::Stored { seq }) => fast::Outcome::Stored(seq),
                     Some(Outcome::Duplicate { seq }) => fast::Outcome::Duplicate(seq),
                     Some(Outcome::Refused(error)) => fast::Outcome::Refused(error),
-                    Some(Outcome::Unknown) => {
+                    Some(Outcome::Unknown | Outcome::Staged) => {
                         fast::Outcome::Refused(ErrorCode::StoreFailed.with("unknown outcome"))
                     }
                 };

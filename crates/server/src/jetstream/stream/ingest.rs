@@ -371,7 +371,7 @@ impl Task {
             }
             .encode(&mut body),
             Outcome::Refused(error) => encode_pub_error(&self.stream.name, &error, &mut body),
-            Outcome::Unknown => return,
+            Outcome::Unknown | Outcome::Staged => return,
         }
         let body = Bytes::from(body);
         self.outbox.push(

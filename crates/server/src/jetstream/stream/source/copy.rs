@@ -484,7 +484,7 @@ impl Copy {
         incoming.origin = Origin::Source;
         incoming.time = mirror.then(|| message.time());
         match task.offer(&rules, &incoming) {
-            None | Some(Outcome::Unknown) => Took::Later(None),
+            None | Some(Outcome::Unknown | Outcome::Staged) => Took::Later(None),
             Some(Outcome::Stored { .. } | Outcome::Duplicate { .. }) => Took::Done,
             Some(Outcome::Refused(error)) if passes(&error) => Took::Later(Some(error)),
             Some(Outcome::Refused(error)) => {
