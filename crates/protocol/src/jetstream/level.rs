@@ -31,6 +31,9 @@ pub const VERSION_KEY: &str = "_nats.ver";
 /// Metadata key of the server's level, in answers only.
 pub const LEVEL_KEY: &str = "_nats.level";
 
+/// What the metadata keys begin with by which this server shows more than nats-server does; in answers only.
+pub const OWN_PREFIX: &str = "_windjet.";
+
 /// Most bytes that the keys and values of the metadata of one stream or consumer may have together.
 pub const METADATA_BYTES_MAX: usize = 128 * 1024;
 
@@ -53,6 +56,7 @@ pub fn check_required_level(value: &str) -> Result<(), ApiError> {
 pub fn stamp_stored(metadata: &mut Metadata, required_level: u8) {
     metadata.remove(VERSION_KEY);
     metadata.remove(LEVEL_KEY);
+    metadata.retain(|key, _| !key.starts_with(OWN_PREFIX));
     metadata.insert(REQUIRED_LEVEL_KEY.to_owned(), required_level.to_string());
 }
 
@@ -62,10 +66,11 @@ pub fn stamp_shown(metadata: &mut Metadata, server_version: &str) {
     metadata.insert(LEVEL_KEY.to_owned(), API_LEVEL.to_string());
 }
 
-/// Whether two sets of metadata are equal but for the three keys of the server.
+/// Whether two sets of metadata are equal but for the keys of the server.
 pub fn same_user_metadata(left: &Metadata, right: &Metadata) -> bool {
-    let user =
-        |(key, _): &(&String, &String)| ![REQUIRED_LEVEL_KEY, VERSION_KEY, LEVEL_KEY].contains(&key.as_str());
+    let user = |(key, _): &(&String, &String)| {
+        ![REQUIRED_LEVEL_KEY, VERSION_KEY, LEVEL_KEY].contains(&key.as_str()) && !key.starts_with(OWN_PREFIX)
+    };
     left.iter().filter(user).eq(right.iter().filter(user))
 }
 

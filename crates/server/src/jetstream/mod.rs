@@ -33,6 +33,7 @@ pub(crate) mod api;
 pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;
+mod explain;
 pub(crate) mod local;
 pub(crate) mod mailbox;
 mod open;

@@ -1,4 +1,4 @@
-//! The subjects that JetStream serves in each account: the API, acks, flow control answers.
+//! The subjects that JetStream serves in each account: the API, acks, flow control answers, the server's own API.
 //!
 //! Everything here runs in the turn of whoever published and never waits: it looks names up and puts what came into the
 //! inbox of the stream it is for. One subscription a kind and account, however many streams and consumers there are. What a
@@ -14,6 +14,7 @@ use windjet_protocol::jetstream::{ApiError, ErrorCode};
 use super::JetStream;
 use super::account::JsAccount;
 use super::api as calls;
+use super::explain;
 use super::stream::inbox::{Push, Signal};
 use crate::account::Account;
 use crate::router::{Message, Service, Sink, Subscription, Turn, route};
@@ -62,6 +63,10 @@ pub(super) fn attach(
         let pattern = format!("$JS.{domain}.API.>");
         subscribe(pattern, Arc::new(Domain(context.clone(), domain)));
     }
+    subscribe(
+        explain::PATTERN.into(),
+        Arc::new(explain::Explain(context.clone())),
+    );
     subscribe("$JS.ACK.>".into(), Arc::new(Acks(context.clone())));
     subscribe("$JS.FC.>".into(), Arc::new(Acks(context)));
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use windjet_server::Server;
+use windjet_server::jetstream::PublishError;
 use windjet_server::jetstream::{
     AckError, ConsumeError, ConsumeOptions, Consumer, ConsumerConfig, Delivery, FetchError, FetchOptions,
     GetError, JetStreamContext, KeyValueConfig, KeyValueError, NewMessage, Operation, OrderedConfig, StartAt,
@@ -543,5 +544,110 @@ async fn an_atomic_batch_is_stored_whole_or_not_at_all() {
     let state = js.stream_info("S").await.unwrap().state;
     assert_eq!((state.messages, state.last_seq), (11, 11));
     assert_eq!(js.get_message("S", 3).await.unwrap().unwrap().payload, "2");
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_told_of_and_consumers_explain_themselves_over_the_wire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let client = server.client();
+    let mut events = client.subscribe("$WJ.EVENT.LIMIT.>").await.unwrap();
+    js.create_stream(config(r#"{"name":"S","subjects":["s"],"max_msgs":20}"#))
+        .await
+        .unwrap();
+    for _ in 0..25 {
+        js.publish("S", "s", "x").unwrap().await.unwrap();
+    }
+    for (percent, value) in [(80, 16), (95, 19), (100, 20)] {
+        let event = within(events.next()).await.unwrap();
+        assert_eq!(&event.subject[..], b"$WJ.EVENT.LIMIT.S");
+        let text =
+            format!(r#"{{"stream":"S","limit":"max_msgs","percent":{percent},"value":{value},"max":20}}"#);
+        assert_eq!(event.payload, text);
+    }
+    js.purge_stream("S", Default::default()).await.unwrap();
+    for _ in 0..16 {
+        js.publish("S", "s", "x").unwrap().await.unwrap();
+    }
+    let event = within(events.next()).await.unwrap();
+    assert!(String::from_utf8_lossy(&event.payload).contains(r#""percent":80"#));
+
+    js.create_consumer(
+        "S",
+        consumer(r#"{"durable_name":"C","ack_policy":"explicit","max_ack_pending":2}"#),
+    )
+    .await
+    .unwrap();
+    let explain = async |name: &str| {
+        let answer = client
+            .request(format!("$WJ.API.CONSUMER.EXPLAIN.{name}"), "")
+            .await
+            .unwrap();
+        serde_json::from_slice::<serde_json::Value>(&answer.payload).unwrap()
+    };
+    assert_eq!(
+        explain("S.C").await,
+        serde_json::json!({"stream":"S","consumer":"C","state":"no_request","text":"no pull request waits"})
+    );
+    let c = js.consumer("S", "C").await.unwrap();
+    let got = within(c.fetch_with(&FetchOptions::new(2).fill())).await.unwrap();
+    let mut waits = pin!(c.fetch(1, PATIENCE));
+    assert!(
+        waits
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    // A call may overtake the request, which nobody has answered.
+    let why = within(async {
+        loop {
+            let why = explain("S.C").await;
+            if why["state"] != "no_request" {
+                break why;
+            }
+        }
+    })
+    .await;
+    assert_eq!(
+        (&why["state"], &why["max"]),
+        (&"max_ack_pending".into(), &2.into())
+    );
+    assert_eq!(
+        why["sequences"],
+        serde_json::json!([got[0].stream_sequence, got[1].stream_sequence])
+    );
+    assert_eq!(explain("S.D").await["error"]["err_code"], 10014);
+    assert_eq!(explain("T.C").await["error"]["err_code"], 10059);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_weaker_durability_is_shown_and_does_not_stick() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let info = js.create_stream(config_of("S")).await.unwrap();
+    assert!(
+        !info
+            .config
+            .metadata
+            .keys()
+            .any(|key| key.starts_with("_windjet."))
+    );
+    assert!(server.shutdown(PATIENCE).await.complete);
+    let mut options = windjet_server::Options::default();
+    let settings = options.jetstream.get_or_insert_default();
+    settings.store_dir = Some(folder.path().to_owned());
+    settings.sync_interval = Some(Duration::from_millis(200));
+    let server = Server::builder().options(options);
+    let server = server.start().await.unwrap();
+    let js = server.jetstream().unwrap();
+    let info = js.create_stream(config_of("T")).await.unwrap();
+    assert_eq!(info.config.metadata["_windjet.durability"], "interval:200ms");
+    // What was shown may be sent back.
+    let same = js.create_stream(info.config.clone()).await.unwrap();
+    assert_eq!(same.config.metadata, info.config.metadata);
+    let updated = js.update_stream(info.config).await.unwrap();
+    assert_eq!(updated.config.metadata["_windjet.durability"], "interval:200ms");
     assert!(server.shutdown(PATIENCE).await.complete);
 }

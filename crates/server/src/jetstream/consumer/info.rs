@@ -7,6 +7,9 @@ use windjet_store::Position;
 
 use super::{Consumer, Explanation, Now, Port};
 
+/// Sequences that an explanation names.
+const SHOWN: usize = 16;
+
 fn sequences(position: Position, at: Option<i64>) -> SequenceInfo {
     SequenceInfo {
         consumer_seq: position.consumer_seq,
@@ -70,12 +73,14 @@ impl Consumer {
         }
         if self.tracked.queued() == 0 {
             if self.num_pending() == 0 {
-                return Explanation::NoMessages;
+                return self.explain_silence(now);
             }
             if !self.has_room() {
                 return Explanation::MaxAckPending {
                     pending: self.tracked.len() as u64,
                     max: self.config.max_ack_pending.max(0).unsigned_abs(),
+                    sequences: self.in_hand(),
+                    until: self.first_over(now),
                 };
             }
         }
@@ -86,6 +91,39 @@ impl Consumer {
             return Explanation::Paced { wait };
         }
         self.explain_priority()
+    }
+
+    /// Why there is nothing to deliver.
+    fn explain_silence(&mut self, now: Now) -> Explanation {
+        if self.tracked.len() > 0 {
+            return Explanation::AwaitingAcks {
+                pending: self.tracked.len() as u64,
+                sequences: self.in_hand(),
+                until: self.first_over(now),
+            };
+        }
+        let filters: Vec<String> = self.config.filters().map(str::to_owned).collect();
+        let reader = &self.home.reader;
+        if !filters.is_empty()
+            && reader.state().messages > 0
+            && reader.next_match(&mut self.matcher, 0).is_none()
+        {
+            return Explanation::NoMatch { filters };
+        }
+        Explanation::NoMessages
+    }
+
+    /// Sequences that await their acknowledgement, the lowest of them.
+    fn in_hand(&self) -> Vec<u64> {
+        let mut sequences = self.tracked.seqs(0, u64::MAX);
+        sequences.truncate(SHOWN);
+        sequences
+    }
+
+    /// When the first wait is over, by the wall clock.
+    fn first_over(&mut self, now: Now) -> Option<Timestamp> {
+        let wait = self.tracked.next_due()?.saturating_sub(now.nanos());
+        Some(Timestamp::from_unix_nanos(now.wall.saturating_add(wait)))
     }
 
     fn explain_priority(&mut self) -> Explanation {

@@ -153,14 +153,29 @@ pub(crate) struct Updated {
     pub(crate) filters: bool,
 }
 
-/// Why a consumer does not deliver at this moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a consumer does not deliver at this moment. As JSON the variant is `state`, in snake case.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Explanation {
     /// Nothing hinders it.
     Delivering,
-    /// All matching messages were delivered.
+    /// All matching messages were delivered and settled.
     NoMessages,
+    /// No message of the stream has a subject that its filters match.
+    NoMatch {
+        /// The filters.
+        filters: Vec<String>,
+    },
+    /// All matching messages were delivered, and some are not acknowledged: they go out again when their waits are over.
+    AwaitingAcks {
+        /// Messages delivered and not acknowledged.
+        pending: u64,
+        /// The lowest of their sequences, at most 16.
+        sequences: Vec<u64>,
+        /// When the first of their waits, ack wait, back-off or delay of a nak, is over.
+        until: Option<Timestamp>,
+    },
     /// It is paused until this time.
     Paused {
         /// Until when.
@@ -178,6 +193,10 @@ pub enum Explanation {
         pending: u64,
         /// As many as may be.
         max: u64,
+        /// The lowest of their sequences, at most 16.
+        sequences: Vec<u64>,
+        /// When the first of their waits is over.
+        until: Option<Timestamp>,
     },
     /// The receiver has not answered a flow-control request.
     FlowControl {
@@ -198,6 +217,40 @@ pub enum Explanation {
         /// The pin.
         id: String,
     },
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Delivering => f.write_str("nothing hinders it"),
+            Self::NoMessages => f.write_str("all matching messages were delivered and settled"),
+            Self::NoMatch { filters } => {
+                write!(
+                    f,
+                    "no message of the stream matches its filters {}",
+                    filters.join(", ")
+                )
+            }
+            Self::AwaitingAcks { pending, .. } => write!(
+                f,
+                "all matching messages were delivered, {pending} of them await their acknowledgement"
+            ),
+            Self::Paused { until } => write!(f, "it is paused until {until}"),
+            Self::NoRequest => f.write_str("no pull request waits"),
+            Self::NoListener => f.write_str("pull requests wait, but nobody listens to their replies"),
+            Self::NotBound => f.write_str("nobody listens to the deliver subject"),
+            Self::MaxAckPending { pending, max, .. } => write!(
+                f,
+                "{pending} messages await their acknowledgement, as many as may (max_ack_pending {max})"
+            ),
+            Self::FlowControl { .. } => f.write_str("the receiver has not answered a flow-control request"),
+            Self::Paced { .. } => {
+                f.write_str("the rate limit or the original pace holds the next message back")
+            }
+            Self::Overflow => f.write_str("no waiting request meets its own thresholds"),
+            Self::Pinned { id } => write!(f, "only requests of others than the pinned client {id} wait"),
+        }
+    }
 }
 
 /// A stored consumer that cannot be read.

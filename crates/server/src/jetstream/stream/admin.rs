@@ -12,16 +12,17 @@ use windjet_protocol::jetstream::consumer::requests::{
     ConsumerInfoResponse, ConsumerListResponse, ConsumerNamesResponse, ConsumerResetResponse,
     ConsumerUnpinResponse,
 };
+use windjet_protocol::jetstream::level::OWN_PREFIX;
 use windjet_protocol::jetstream::stream::requests::{
     MessageDeleteRequest, MessageDeleteResponse, PurgeRequest, PurgeResponse, STREAM_SUBJECTS_LIMIT,
     StreamConfigRequest, StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest, StreamInfoResponse,
     StreamUpdateResponse,
 };
 use windjet_protocol::jetstream::{
-    ApiError, ClusterInfo, ConsumerInfo, DeletedSequences, ErrorCode, LostMessages, Page, StreamInfo,
-    StreamState, Timestamp,
+    ApiError, ClusterInfo, ConsumerInfo, DeletedSequences, ErrorCode, LostMessages, Page, PersistMode,
+    StreamInfo, StreamState, Timestamp,
 };
-use windjet_store::{Found, Matcher, Op, Purge, SeqRange, StageError};
+use windjet_store::{Durability, Found, Matcher, Op, Purge, SeqRange, StageError};
 
 use super::Stream;
 use super::call::{Answer, Call};
@@ -211,6 +212,7 @@ impl Task {
     fn stream_info(&self) -> StreamInfo {
         let mut config = (*self.config).clone();
         config.metadata = shown(config.metadata);
+        self.show_own(&mut config);
         let (mirror, sources) = self.stream.copying(self.now());
         StreamInfo {
             mirror,
@@ -220,6 +222,23 @@ impl Task {
             state: self.stream.state(),
             ts: Timestamp::from_unix_nanos(self.now().wall),
             ..StreamInfo::default()
+        }
+    }
+
+    /// What nats-server does not show, where it is not as everybody expects: weaker durability that the configuration itself
+    /// does not say, and messages lost to damage.
+    fn show_own(&self, config: &mut windjet_protocol::jetstream::StreamConfig) {
+        let mut show = |key: &str, value: String| config.metadata.insert(format!("{OWN_PREFIX}{key}"), value);
+        let lost = self.stream.reader.state().lost;
+        if lost > 0 {
+            show("lost", lost.to_string());
+        }
+        let own = self.config.persist_mode != PersistMode::Async
+            && !self.config.metadata.contains_key("windjet.durability");
+        match self.writer.options().durability {
+            Durability::Os if own => drop(show("durability", "os".to_owned())),
+            Durability::Interval(every) if own => drop(show("durability", format!("interval:{every:?}"))),
+            _ => {}
         }
     }
 

@@ -8,6 +8,7 @@
 //! * [`outbox`]: replies that wait for the journal.
 //! * [`admin`]: management calls on the stream, [`consumers`] and [`roster`] its consumers.
 //! * [`upkeep`]: limits, age, per-message times to live, schedules: what happens without being asked.
+//! * [`limits`]: events near the stream's limits.
 //! * [`source`]: messages taken from other streams: mirrors and sources.
 //! * [`sink`]: subscriptions of the stream in its account's trie.
 
@@ -17,6 +18,7 @@ pub(crate) mod call;
 pub(crate) mod consumers;
 pub(crate) mod inbox;
 pub(crate) mod ingest;
+mod limits;
 pub(crate) mod outbox;
 mod post;
 mod republish;

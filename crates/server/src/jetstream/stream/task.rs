@@ -25,6 +25,7 @@ use super::call::{Answer, Call};
 use super::consumers::Consumers;
 use super::inbox::{Item, LocalSignal};
 use super::ingest::Ingest;
+use super::limits::Limits;
 use super::outbox::{Out, Outbox};
 use super::post::{Post, Receivers};
 use super::sink::Subscriptions;
@@ -57,6 +58,7 @@ pub(crate) struct Task {
     pub(super) ingest: Ingest,
     pub(super) batches: OpenBatches,
     pub(super) upkeep: Upkeep,
+    pub(super) limits: Limits,
     /// Publishes taken from the inbox that the store could not take yet.
     pub(super) waiting: VecDeque<Item>,
     /// Calls that wait for a purge to be committed before they are looked at.
@@ -182,6 +184,7 @@ impl Task {
         };
         if committed > before {
             self.stream.tell_followers();
+            self.watch_limits(false);
         }
         self.show(committed, now);
         if self.outbox.is_empty() {
@@ -376,6 +379,7 @@ impl Task {
         let mut task = Self {
             consumers: Consumers::default(),
             upkeep: Upkeep::default(),
+            limits: Limits::default(),
             batches: OpenBatches::new(&js),
             server,
             js,
@@ -397,6 +401,7 @@ impl Task {
             ended: false,
         };
         let now = task.now();
+        task.watch_limits(true);
         task.restore_consumers(now);
         task.begin_upkeep(now);
         task.begin_copies();
