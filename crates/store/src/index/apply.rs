@@ -41,7 +41,7 @@ impl StreamIndex {
                         ..options
                     };
                 }
-                self.dirty.stream = true;
+                (self.dirty.stream, self.dirty.settings) = (true, true);
             }
             Kind::Delete => {
                 self.deleted = true;
@@ -76,7 +76,7 @@ impl StreamIndex {
             }
             Kind::Ceiling => {
                 self.ceiling = self.ceiling.max(r.seq());
-                self.dirty.stream = true;
+                (self.dirty.stream, self.dirty.settings) = (true, true);
             }
             Kind::Effects | Kind::Erased => self.apply_effects(r.effects()),
             Kind::Lost => {
@@ -260,7 +260,7 @@ impl StreamIndex {
             return;
         }
         self.remove_range(range);
-        self.dirty.stream = true;
+        (self.dirty.stream, self.dirty.settings) = (true, true);
         // Grown over neighbours and overlaps, so that telling the same loss twice counts it once.
         let (mut first, mut last) = (range.first, range.last);
         while let Some((f, l)) = self

@@ -144,6 +144,8 @@ pub(crate) struct Erasing {
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) stream: bool,
+    /// Settings, ceiling or losses, beside the position.
+    pub(crate) settings: bool,
     /// Spans with removals among settled messages.
     pub(crate) spans: BTreeSet<u64>,
     pub(crate) consumers: BTreeSet<String>,
@@ -185,6 +187,7 @@ impl StreamIndex {
             prepared: Vec::new(),
             dirty: Dirty {
                 stream: true,
+                settings: true,
                 ..Dirty::default()
             },
         }

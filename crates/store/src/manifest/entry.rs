@@ -27,6 +27,16 @@ pub(crate) struct StreamEntry {
     pub(crate) lost: Vec<(u64, u64)>,
 }
 
+/// What changes of a stream when messages come and go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PositionEntry {
+    pub(crate) settled_seq: u64,
+    pub(crate) settled_time: i64,
+    pub(crate) floor: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) last_time: i64,
+}
+
 /// What the manifest says about a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentEntry {
@@ -161,6 +171,8 @@ pub(crate) enum Entry {
     Erasing(u64, Vec<(u64, u64)>),
     /// The newest frame when the store was closed.
     End(u64),
+    /// Of a stream that is known: where it is now.
+    Position(u64, PositionEntry),
 }
 
 impl Entry {
@@ -292,6 +304,15 @@ impl Entry {
                 out.put_u8(15);
                 out.put_u64(*frame);
             }
+            Self::Position(incarnation, p) => {
+                out.put_u8(19);
+                out.put_u64(*incarnation);
+                out.put_u64(p.settled_seq);
+                out.put_i64(p.settled_time);
+                out.put_u64(p.floor);
+                out.put_u64(p.last_seq);
+                out.put_i64(p.last_time);
+            }
         }
     }
 
@@ -394,6 +415,16 @@ impl Entry {
                 Self::Erasing(incarnation, ranges)
             }
             15 => Self::End(c.u64()?),
+            19 => Self::Position(
+                c.u64()?,
+                PositionEntry {
+                    settled_seq: c.u64()?,
+                    settled_time: c.i64()?,
+                    floor: c.u64()?,
+                    last_seq: c.u64()?,
+                    last_time: c.i64()?,
+                },
+            ),
             _ => return None,
         })
     }
@@ -442,12 +473,7 @@ impl Image {
                 self.clean = clean;
             }
             Entry::Stream(incarnation, s) => {
-                // Below the floor nothing is live, whatever was said about it.
-                let below = (incarnation, 0)..(incarnation, locate(s.floor).0);
-                let dead: Vec<_> = self.live.range(below).map(|(key, _)| *key).collect();
-                for key in dead {
-                    self.live.remove(&key);
-                }
+                self.forget_below(incarnation, s.floor);
                 self.streams.insert(incarnation, s);
             }
             Entry::StreamGone(incarnation) => {
@@ -478,12 +504,31 @@ impl Image {
                 self.ids.remove(&id);
             }
             Entry::End(frame) => self.end = Some(frame),
+            Entry::Position(incarnation, p) => {
+                self.forget_below(incarnation, p.floor);
+                if let Some(s) = self.streams.get_mut(&incarnation) {
+                    s.settled_seq = p.settled_seq;
+                    s.settled_time = p.settled_time;
+                    s.floor = p.floor;
+                    s.last_seq = p.last_seq;
+                    s.last_time = p.last_time;
+                }
+            }
             Entry::Erasing(incarnation, ranges) if ranges.is_empty() => {
                 self.erasing.remove(&incarnation);
             }
             Entry::Erasing(incarnation, ranges) => {
                 self.erasing.insert(incarnation, ranges);
             }
+        }
+    }
+
+    /// Below the floor nothing is live, whatever was said about it.
+    fn forget_below(&mut self, incarnation: u64, floor: u64) {
+        let below = (incarnation, 0)..(incarnation, locate(floor).0);
+        let dead: Vec<_> = self.live.range(below).map(|(key, _)| *key).collect();
+        for key in dead {
+            self.live.remove(&key);
         }
     }
 
@@ -647,6 +692,23 @@ mod tests {
         stream.floor = SPAN as u64;
         image.fold(Entry::Stream(2, stream));
         assert_eq!(image.live.keys().collect::<Vec<_>>(), [&(2, 3)]);
+        let position = PositionEntry {
+            settled_seq: 500,
+            settled_time: 1,
+            floor: 4 * SPAN as u64,
+            last_seq: 600,
+            last_time: 2,
+        };
+        let mut bytes = Vec::new();
+        Entry::Position(2, position).encode(&mut bytes);
+        image.fold(Entry::decode(&mut Cursor::new(&bytes)).unwrap());
+        let stream = &image.streams[&2];
+        assert_eq!(
+            (stream.settled_seq, stream.last_seq, stream.last_time),
+            (500, 600, 2)
+        );
+        assert_eq!((stream.floor, stream.ceiling), (4 * SPAN as u64, 4));
+        assert!(image.live.is_empty());
     }
 
     #[test]

@@ -23,7 +23,8 @@ use std::io;
 use std::sync::Arc;
 
 pub(crate) use entry::{
-    Bucket, ConsumerEntry, Entry, IdsEntry, Image, LiveEntry, Opening, SegmentEntry, StreamEntry,
+    Bucket, ConsumerEntry, Entry, IdsEntry, Image, LiveEntry, Opening, PositionEntry, SegmentEntry,
+    StreamEntry,
 };
 
 use crate::codec::{Cursor, Put, u32_at, u64_at};
@@ -31,11 +32,13 @@ use crate::disk::{Disk, DiskFile, read_all};
 use crate::error::OpenError;
 
 /// The format this program writes. Older ones are read: what 2 has beyond 1 are entries, effects and codecs of its own, what
-/// 3 has beyond 2 are two entries.
+/// 3 has beyond 2 are entries.
 pub(crate) const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"WJMANI00";
 const HEADER: usize = 64;
 const BATCH: usize = 16;
+/// Most bytes written between two syncs.
+const STEP: usize = 512 << 10;
 
 /// What identifies a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +210,16 @@ fn fold(pair: u64, copies: &[Vec<u8>; 2]) -> Result<Option<Found>, OpenError> {
     }))
 }
 
+/// Writes and syncs in steps, so that no sync of the journal has to wait for a long one.
+fn write_synced(file: &dyn DiskFile, bytes: &[u8], mut at: u64) -> io::Result<()> {
+    for step in bytes.chunks(STEP) {
+        file.write_at(step, at)?;
+        file.sync()?;
+        at += step.len() as u64;
+    }
+    Ok(())
+}
+
 impl Manifest {
     /// Begins a new pair with `image`, and when it is durable removes all others in `names`.
     pub(crate) fn begin(
@@ -220,8 +233,7 @@ impl Manifest {
         bytes.extend_from_slice(&encode_batch(0, &image.dump()));
         let make = |copy| -> io::Result<Arc<dyn DiskFile>> {
             let file = disk.create(&name(pair, copy))?;
-            file.write_at(&bytes, 0)?;
-            file.sync()?;
+            write_synced(&*file, &bytes, 0)?;
             Ok(file)
         };
         let copies = match make(0).and_then(|a| Ok([a, make(1)?])) {
@@ -257,8 +269,7 @@ impl Manifest {
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
         let bytes = encode_batch(self.batch, &entries);
         for copy in &self.copies {
-            copy.write_at(&bytes, self.at)?;
-            copy.sync()?;
+            write_synced(&**copy, &bytes, self.at)?;
         }
         self.at += bytes.len() as u64;
         self.batch += 1;

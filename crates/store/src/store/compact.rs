@@ -202,7 +202,16 @@ impl Keeper {
 
     /// How many small segments of this one's tier stand in a row from it on, lower ones between them not counted.
     fn small_run(&self, core: &Core, segment: &Segment) -> usize {
-        let small = |s: &Segment| s.len < core.options.own_segment_min;
+        // Of parts that would not get a segment of their own.
+        let small = |s: &Segment| {
+            let parts = self
+                .manifest
+                .image
+                .segments
+                .get(&s.id)
+                .map_or(1, |e| e.parts.len().max(1));
+            s.len < core.options.segment_max / 2 && s.len / (parts as u64) < core.options.own_segment_min
+        };
         if !small(segment) || self.segments.values().filter(|s| small(s)).count() < JOIN_MIN {
             return 0;
         }

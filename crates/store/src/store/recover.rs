@@ -201,7 +201,7 @@ fn load_streams(
             };
             ranges.iter().map(erasing).collect()
         });
-        index.dirty.stream = false;
+        (index.dirty.stream, index.dirty.settings) = (false, false);
         index.created = true;
         index.dirty.ids_from_seq = entry.settled_seq;
         for ((_, name), c) in image

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use crate::index::{SPAN, Settled, StreamIndex};
-use crate::manifest::{ConsumerEntry, Entry, LiveEntry, StreamEntry};
+use crate::manifest::{ConsumerEntry, Entry, LiveEntry, PositionEntry, StreamEntry};
 use crate::options::Storage;
 use crate::stream::shared::StreamShared;
 
@@ -20,6 +20,16 @@ pub(crate) fn stream_entry(index: &StreamIndex, settled: Settled) -> StreamEntry
         last_time: index.last_time,
         ceiling: index.ceiling,
         lost: index.lost.iter().map(|(first, last)| (*first, *last)).collect(),
+    }
+}
+
+fn position(index: &StreamIndex, settled: Settled) -> PositionEntry {
+    PositionEntry {
+        settled_seq: settled.seq,
+        settled_time: settled.time,
+        floor: index.first_seq,
+        last_seq: index.last_seq,
+        last_time: index.last_time,
     }
 }
 
@@ -63,6 +73,7 @@ impl Gathered {
             }
             let (spans, consumers) = (std::mem::take(&mut d.spans), std::mem::take(&mut d.consumers));
             d.stream = false;
+            let settings = std::mem::take(&mut d.settings);
             let erasing = std::mem::take(&mut d.erasing);
             for number in &spans {
                 if let Some(span) = index.spans.get_mut(number) {
@@ -74,7 +85,11 @@ impl Gathered {
                 out.gone.push(incarnation);
             } else {
                 let to = moved.copied().unwrap_or(index.settled);
-                entries.push(Entry::Stream(incarnation, stream_entry(&index, to)));
+                entries.push(if settings {
+                    Entry::Stream(incarnation, stream_entry(&index, to))
+                } else {
+                    Entry::Position(incarnation, position(&index, to))
+                });
                 for number in &spans {
                     entries.push(Entry::Live(
                         incarnation,
@@ -100,7 +115,7 @@ impl Gathered {
     pub(super) fn put_back(self) {
         for (stream, spans, consumers) in self.changed {
             let mut index = stream.index.write();
-            index.dirty.stream = true;
+            (index.dirty.stream, index.dirty.settings) = (true, true);
             index.dirty.erasing = true;
             index.dirty.spans.extend(spans);
             index.dirty.consumers.extend(consumers);
