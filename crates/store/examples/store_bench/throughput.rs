@@ -65,6 +65,11 @@ pub(crate) fn one_stream(dir: &Path, time: Duration) -> Result<()> {
         let (at_once, phase) = &mut removing[which];
         let took = removals(&mut w, messages - round.messages, round.messages, *at_once)?;
         phase.add(round.messages, took, before, store.metrics());
+        println!(
+            "  round: {:.0}/s appended, {:.0}/s removed by {at_once}",
+            round.messages as f64 / round.took.as_secs_f64(),
+            round.messages as f64 / took.as_secs_f64()
+        );
         which = 1 - which;
         if w.reader().state().messages > 0 {
             return Err("messages are left".into());

@@ -594,6 +594,14 @@ impl Core {
             })
     }
 
+    /// Whether the materialiser has time: it is in the middle of its own work, and tail and journal are far from full.
+    fn is_at_ease(&self) -> bool {
+        let (tail, used) = (&self.tail, &self.journal_used);
+        self.counters.materialising.load(Ordering::Relaxed)
+            && tail.load(Ordering::Relaxed) < self.options.tail_max / 2
+            && used.load(Ordering::Relaxed) < self.options.journal_max / 4
+    }
+
     fn apply_all(&self) {
         let streams: Vec<_> = self.registry.lock().all.values().cloned().collect();
         for stream in streams {

@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// How long it waits for an owner to apply what it is about to move.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
+/// How long it rests between two steps while nothing presses, so that syncs of the journal get their turn at the disk.
+const PACE: Duration = Duration::from_millis(4);
+
 /// Frames written before a sync at most, when the disk syncs them fast enough.
 const BURST_MAX: usize = 8;
 
@@ -134,7 +137,11 @@ fn materialise(core: &Core, stop: &AtomicBool) {
         // The current file is ended early when the tail holds most of what it may.
         let force = core.tail.load(Ordering::Relaxed) > core.options.tail_max / 2;
         match core.materialise_step(force) {
-            Ok(Step::Worked) => {}
+            Ok(Step::Worked) => {
+                if core.is_at_ease() {
+                    std::thread::park_timeout(PACE);
+                }
+            }
             Ok(Step::Blocked) => std::thread::park_timeout(SHORT_PAUSE),
             Ok(Step::Idle) | Err(_) => std::thread::park_timeout(PAUSE),
         }
