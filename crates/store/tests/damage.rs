@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windjet_store::{
-    Append, Compression, Disk, Found, Op, SimClock, SimDisk, Step, Store, StoreOptions, StreamOptions, Why,
-    verify,
+    Append, Compression, Disk, Found, Op, SeqRange, SimClock, SimDisk, Step, Store, StoreOptions,
+    StreamOptions, Why, verify,
 };
 
 const NOW: i64 = 1_000_000_000;
@@ -316,4 +316,75 @@ fn a_file_of_a_closed_store_cut_or_zeroed_costs_what_was_in_the_range_and_says_s
 #[test]
 fn a_file_of_a_killed_store_cut_or_zeroed_costs_what_was_in_the_range_and_says_so() {
     cut_every_file(End::Killed);
+}
+
+/// Stages removals of these sequences and has them in the journal.
+fn remove(store: &Store, w: &mut windjet_store::StreamWriter, seqs: impl Iterator<Item = u64>) {
+    let ranges: Vec<SeqRange> = seqs.map(SeqRange::one).collect();
+    w.stage(Op::Remove(&ranges)).unwrap();
+    w.submit();
+    while store.write_step().unwrap() == Step::Worked {}
+    store.sync_step().unwrap();
+    w.commit().unwrap();
+}
+
+#[test]
+fn of_a_segment_that_is_gone_every_live_message_is_reported_and_no_removed_one() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk).unwrap();
+    let mut w = store
+        .create_stream(StreamOptions {
+            name: "A".into(),
+            ..StreamOptions::default()
+        })
+        .unwrap();
+    for _ in 0..90 {
+        w.stage(Op::Append(Append {
+            subject: b"s",
+            payload: &[7; 200],
+            ..Append::default()
+        }))
+        .unwrap();
+        w.submit();
+        while store.write_step().unwrap() == Step::Worked {}
+        store.sync_step().unwrap();
+        w.commit().unwrap();
+    }
+    // Some before their segment is made, so that it leaves them out, some after.
+    remove(&store, &mut w, (1..=90).filter(|seq| seq % 3 == 0));
+    while store.materialise_step(true).unwrap() == Step::Worked {}
+    remove(&store, &mut w, (1..=90).filter(|seq| seq % 10 == 4));
+    let live: Vec<u64> = (1..=90).filter(|seq| seq % 3 != 0 && seq % 10 != 4).collect();
+    drop(w);
+    store.close().unwrap();
+    disk.kill();
+    let mut all = Vec::new();
+    for name in disk.list().unwrap().into_iter().filter(|n| n.starts_with("seg-")) {
+        let copy = disk.fork(3);
+        copy.remove(&name).unwrap();
+        for _ in 0..2 {
+            let (store, report) = open(&copy).unwrap();
+            let told: Vec<u64> = report
+                .findings
+                .iter()
+                .filter_map(|f| f.seqs)
+                .flat_map(|range| range.first..=range.last)
+                .collect();
+            let state = store.reader("A").unwrap().state();
+            let lost = live.len() as u64 - state.messages;
+            assert!(
+                lost > 0 && state.lost == lost && state.last_seq == 90,
+                "{state:?}"
+            );
+            if all.iter().all(|seq| !told.contains(seq)) && !told.is_empty() {
+                assert_eq!(told.len() as u64, lost, "{told:?}");
+                all.extend(told);
+            }
+            // The next opening knows it already, and counts it once.
+            store.close().unwrap();
+            copy.kill();
+        }
+    }
+    all.sort_unstable();
+    assert_eq!(all, live, "together the segments have every live message");
 }
