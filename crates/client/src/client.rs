@@ -24,6 +24,7 @@ use crate::connector::{self, Connector};
 use crate::consumer::Consumers;
 use crate::consumer::pool::WorkerPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ops::incidents::Incidents;
 use crate::ops::replay::Replay;
 use crate::publisher::{Publisher, Tracker};
 use crate::replies::Replies;
@@ -238,6 +239,12 @@ impl Client {
     #[must_use]
     pub fn replay(&self) -> Replay {
         Replay::new(Arc::clone(&self.inner))
+    }
+
+    /// Incident capsules.
+    #[must_use]
+    pub fn incidents(&self) -> Incidents {
+        Incidents::new(Arc::clone(&self.inner))
     }
 
     /// Closes the client, within twice the configured drain timeout: consumers stop pulling and finish what their

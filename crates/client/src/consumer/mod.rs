@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub use ordered::{OrderedConfig, OrderedSubscription};
 pub use pipeline::{OnUndecodable, RetryDelay};
 pub use pull::{FetchOptions, ProcessOptions, PullConsumer, Worker};
-pub use push::{Bind, EndReason, PushOptions, Subscription, SubscriptionKind};
+pub use push::{Bind, EndReason, PushOptions, Subscription, SubscriptionKind, WorkerSetup};
 pub use vitals::Vitals;
 
 use crate::client::Inner;
@@ -190,5 +190,24 @@ impl Consumers {
             options,
         )
         .await
+    }
+
+    /// Makes a stream and a durable as told and works on it, in one call. For laboratories and small services; in
+    /// production, operations own streams.
+    ///
+    /// # Errors
+    /// When a name is not valid or the durable's filter is not `subject`, before anything is made;
+    /// [`ErrorKind::ConsumerRecreateRequired`](crate::ErrorKind::ConsumerRecreateRequired) when a setting of an existing
+    /// durable differs that cannot be changed, before anybody is bound to it.
+    ///
+    /// # Cancel safety
+    /// Dropped early, stream and durable may have been made or not; nothing else stays behind.
+    pub async fn set_up_worker(
+        &self,
+        setup: WorkerSetup,
+        handler: impl Handler,
+        options: PushOptions,
+    ) -> Result<Subscription> {
+        push::set_up(&self.inner, setup, BoxHandler::new(handler), options).await
     }
 }

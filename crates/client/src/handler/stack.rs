@@ -6,6 +6,7 @@ use super::{Handler, Layer, Outcome, PanicGuard};
 use crate::delivery::Delivery;
 use crate::ops::dlq::Dlq;
 use crate::ops::idempotency::Idempotency;
+use crate::ops::incidents::CapsuleAuto;
 use crate::ops::schema::SchemaCheck;
 use crate::ops::shadow::Shadow;
 
@@ -46,6 +47,7 @@ impl<H: Handler, L: Layer<H>> Layer<H> for Option<L> {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Stack {
+    incidents: Option<CapsuleAuto>,
     dlq: Option<Dlq>,
     idempotency: Option<Idempotency>,
     schema: Option<SchemaCheck>,
@@ -56,6 +58,12 @@ impl Stack {
     /// No layers but the panic guard.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes incident capsules of failures.
+    pub fn incidents(mut self, layer: CapsuleAuto) -> Self {
+        self.incidents = Some(layer);
+        self
     }
 
     /// Routes what cannot be handled into a dead-letter queue.
@@ -86,6 +94,7 @@ impl Stack {
     #[must_use]
     pub fn order(&self) -> Vec<&'static str> {
         let layers = [
+            (self.incidents.is_some(), "incidents"),
             (self.dlq.is_some(), "dlq"),
             (self.idempotency.is_some(), "idempotency"),
             (self.schema.is_some(), "schema"),
@@ -104,6 +113,7 @@ impl Stack {
         let inner = self.shadow.layer(inner);
         let inner = self.schema.layer(inner);
         let inner = self.idempotency.layer(inner);
-        self.dlq.layer(inner)
+        let inner = self.dlq.layer(inner);
+        self.incidents.layer(inner)
     }
 }

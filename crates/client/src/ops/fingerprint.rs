@@ -113,6 +113,23 @@ pub struct Record {
     pub anomaly: bool,
 }
 
+impl Record {
+    /// The record of an anomaly, as of now.
+    #[must_use]
+    pub fn of(anomaly: &Anomaly) -> Self {
+        let sustained = anomaly.sustained_for.as_millis();
+        Self {
+            updated_at: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
+            stream: anomaly.stream.clone(),
+            durable: anomaly.durable.clone(),
+            normal: anomaly.normal.into(),
+            current: anomaly.current.into(),
+            sustained_for_ms: u64::try_from(sustained).unwrap_or(u64::MAX),
+            anomaly: true,
+        }
+    }
+}
+
 impl From<Snapshot> for RecordSnapshot {
     fn from(snapshot: Snapshot) -> Self {
         Self {
@@ -315,15 +332,15 @@ pub fn watch(
                 shared.lower();
             }
             if let (Some(anomaly), Some((keys, bucket))) = (verdict.report, &bucket) {
-                let sustained = verdict.anomaly.unwrap_or_default().as_millis();
                 let record = Record {
-                    updated_at: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
-                    stream: stream.clone(),
-                    durable: durable.clone(),
-                    normal: normal.into(),
-                    current: current.into(),
-                    sustained_for_ms: u64::try_from(sustained).unwrap_or(u64::MAX),
                     anomaly,
+                    ..Record::of(&Anomaly {
+                        stream: stream.clone(),
+                        durable: durable.clone(),
+                        normal,
+                        current,
+                        sustained_for: verdict.anomaly.unwrap_or_default(),
+                    })
                 };
                 if let Err(error) = report(keys, bucket, &record).await {
                     tracing::warn!(%error, "the fingerprint could not be written");

@@ -5,6 +5,7 @@ pub mod circuit;
 pub mod dlq;
 pub mod fingerprint;
 pub mod idempotency;
+pub mod incidents;
 pub mod liveness;
 pub mod recorder;
 pub mod replay;

@@ -8,10 +8,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::broadcast;
 
 /// Incidents kept when nothing else is said.
@@ -36,40 +34,40 @@ pub enum IncidentKind {
 }
 
 /// One incident.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
     /// When it happened.
-    #[serde(serialize_with = "rfc3339")]
+    #[serde(with = "time::serde::rfc3339")]
     pub time: OffsetDateTime,
     /// What happened.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// The subject of the message.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// The stream.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stream: String,
     /// The consumer.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub consumer: String,
     /// Why.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The error.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub err: String,
     /// The message's sequence in the stream.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub sequence: u64,
     /// Messages that were waiting.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub num_pending: u64,
     /// Which attempt it was.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: u64,
     /// What it is about.
-    #[serde(serialize_with = "number")]
+    #[serde(with = "number")]
     pub kind: IncidentKind,
 }
 
@@ -114,6 +112,12 @@ pub struct DlqRoute {
 pub trait DlqRecorder: Send + Sync {
     /// A message was routed.
     fn dlq_routed(&self, route: &DlqRoute);
+}
+
+/// Is told what shadows come to. Must be quick: the message path may wait for it.
+pub trait ShadowRecorder: Send + Sync {
+    /// A shadow failed, or came to another result.
+    fn shadow_incident(&self, incident: &Incident);
 }
 
 /// The last incidents. Clones share them.
@@ -192,6 +196,12 @@ impl FlightRecorder {
     }
 }
 
+impl ShadowRecorder for FlightRecorder {
+    fn shadow_incident(&self, incident: &Incident) {
+        self.record(incident.clone());
+    }
+}
+
 impl DlqRecorder for FlightRecorder {
     fn dlq_routed(&self, route: &DlqRoute) {
         let detail = if route.autopsy_error.is_some() {
@@ -216,14 +226,31 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn number<S: Serializer>(kind: &IncidentKind, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u8(*kind as u8)
-}
+/// The kind as its number.
+mod number {
+    use serde::{Deserialize as _, Deserializer, Serializer};
 
-fn rfc3339<S: Serializer>(time: &OffsetDateTime, to: S) -> Result<S::Ok, S::Error> {
-    let text = time.format(&Rfc3339).map_err(serde::ser::Error::custom)?;
-    to.serialize_str(&text)
+    use super::IncidentKind;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(super) fn serialize<S: Serializer>(kind: &IncidentKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(*kind as u8)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IncidentKind, D::Error> {
+        use IncidentKind as Kind;
+        let number = u8::deserialize(from)?;
+        [
+            Kind::Supervisor,
+            Kind::Stall,
+            Kind::Dlq,
+            Kind::Reconnect,
+            Kind::Shadow,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+        .ok_or_else(|| serde::de::Error::custom(format!("no kind of incident has the number {number}")))
+    }
 }
 
 #[cfg(test)]

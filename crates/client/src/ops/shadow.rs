@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::recorder::{FlightRecorder, Incident, IncidentKind};
+use super::recorder::{Incident, IncidentKind, ShadowRecorder};
 use crate::delivery::Delivery;
 use crate::handler::{BoxHandler, Handler, Layer, Outcome, guarded};
 
@@ -26,7 +26,7 @@ pub struct Shadow {
     handler: BoxHandler,
     sample_rate: f64,
     compare: Compare,
-    recorder: Option<FlightRecorder>,
+    recorder: Option<Arc<dyn ShadowRecorder>>,
     graduation: Option<Graduation>,
     room: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -88,8 +88,8 @@ impl Shadow {
 
     /// Records errors of the shadow and results that do not agree.
     #[must_use]
-    pub fn recorder(mut self, recorder: FlightRecorder) -> Self {
-        self.recorder = Some(recorder);
+    pub fn recorder(mut self, recorder: impl ShadowRecorder + 'static) -> Self {
+        self.recorder = Some(Arc::new(recorder));
         self
     }
 
@@ -171,7 +171,7 @@ impl Shadow {
         };
         let record = |detail: &str, err: String| {
             if let Some(recorder) = &self.recorder {
-                recorder.record(Incident {
+                recorder.shadow_incident(&Incident {
                     subject: copy.subject.to_string(),
                     err,
                     ..Incident::new(IncidentKind::Shadow, detail)

@@ -7,6 +7,7 @@ mod connection;
 mod consume;
 mod delivery;
 mod harness;
+mod incidents;
 mod layers;
 mod ops;
 mod publish;

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::AckPolicy;
 use async_nats::jetstream::consumer::push::Config as PushConfig;
+use async_nats::jetstream::stream::Config as StreamConfig;
 use tokio::sync::Semaphore;
 use windjet_client::admin::DurableConfig;
-use windjet_client::consumer::{Bind, EndReason, PushOptions, RetryDelay, SubscriptionKind};
+use windjet_client::consumer::{Bind, EndReason, PushOptions, RetryDelay, SubscriptionKind, WorkerSetup};
 use windjet_client::ops::supervise::{EventKind, Supervisor};
 use windjet_client::{
     Client, Config, Delivery, ErrorKind, Handler, HandlerError, ProcessOptions, async_nats,
@@ -369,6 +371,54 @@ async fn a_supervised_subscription_gives_up(world: World) {
     let last = soon("the end", events.recv()).await.unwrap();
     assert_eq!((last.kind, last.attempt), (EventKind::GiveUp, 2));
     until("the end", || async { supervised.is_finished().then_some(()) }).await;
+}
+
+async fn a_worker_is_set_up_in_one_call(world: World) {
+    let client = world.kit().await;
+    let seen = Seen::default();
+    let setup = WorkerSetup {
+        stream: StreamConfig { name: "S".into(), subjects: vec!["s.>".into()], ..StreamConfig::default() },
+        consumer: DurableConfig {
+            max_ack_pending: Some(42),
+            ack_wait: Some(Duration::from_secs(15)),
+            max_deliver: Some(7),
+            metadata: [("team".to_owned(), "blue".to_owned())].into(),
+            ..DurableConfig::new("d")
+        },
+        queue: "workers".into(),
+        subject: "s.>".into(),
+    };
+    let consumers = client.consumer();
+    let worker = consumers.set_up_worker(setup.clone(), noting(&seen), PushOptions::default()).await.unwrap();
+    world.publish("s.a", 1).await;
+    count(&seen, 1).await;
+    let config = worker.consumer_info().await.unwrap().config;
+    assert_eq!((config.max_ack_pending, config.ack_wait, config.max_deliver), (42, Duration::from_secs(15), 7));
+    assert_eq!(config.metadata.get("team").map(String::as_str), Some("blue"));
+    // Again, as a second instance of the service would.
+    let second = consumers.set_up_worker(setup.clone(), noting(&seen), PushOptions::default()).await.unwrap();
+    second.unsubscribe().await;
+
+    let mut other = setup.clone();
+    other.consumer.ack_policy = Some(AckPolicy::All);
+    let refused = consumers.set_up_worker(other, noting(&seen), PushOptions::default()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConsumerRecreateRequired);
+    assert_eq!(refused.details(), ["ack_policy"]);
+
+    type Break = fn(&mut WorkerSetup);
+    let broken: [(ErrorKind, Break); 5] = [
+        (ErrorKind::InvalidStreamName, |setup| setup.stream.name = "a.b".into()),
+        (ErrorKind::InvalidDurableName, |setup| setup.consumer.durable.clear()),
+        (ErrorKind::InvalidSubject, |setup| setup.subject = "s..a".into()),
+        (ErrorKind::InvalidQueueName, |setup| setup.queue.clear()),
+        (ErrorKind::InvalidSubject, |setup| setup.consumer.filter_subjects = Some(vec!["s.b".into()])),
+    ];
+    for (kind, change) in broken {
+        let mut setup = setup.clone();
+        change(&mut setup);
+        let error = consumers.set_up_worker(setup, noting(&seen), PushOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), kind);
+    }
 }
 
 }

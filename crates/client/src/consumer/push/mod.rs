@@ -25,10 +25,13 @@
 
 mod binding;
 mod run;
+mod setup;
 mod subscription;
 
 use std::time::Duration;
 
+pub use setup::WorkerSetup;
+pub(super) use setup::set_up;
 pub use subscription::{EndReason, Subscription, SubscriptionKind};
 
 use super::ProcessOptions;
