@@ -24,7 +24,7 @@ fn on(ready: &Ready) -> AutoConfig {
         enabled: true,
         window: 4,
         on_ready: Some(Arc::new(move |capsule| {
-            note.lock().unwrap().push(capsule.clone())
+            note.lock().unwrap().push(capsule.clone());
         })),
         ..AutoConfig::default()
     }

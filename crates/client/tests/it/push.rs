@@ -285,8 +285,12 @@ async fn a_close_hands_back_what_had_not_begun(world: World) {
     let _healthy = other.consumer()
         .queue_subscribe_bound("S", "q", "workers", "s.>", noting(&seen), PushOptions::default()).await.unwrap();
     let closing = tokio::spawn(async move { client.close().await });
-    gate.add_permits(1);
-    let report = soon("the close", closing).await.unwrap();
+    // Handlers in hand are waited for; more than one may begin before the close does.
+    until("the close", || async {
+        gate.add_permits(1);
+        closing.is_finished().then_some(())
+    }).await;
+    let report = closing.await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     settled(&world, "q").await;
     let mut numbers = seen.lock().unwrap().clone();
