@@ -196,3 +196,26 @@ async fn every_publish_has_an_outcome_when_its_stream_is_deleted() {
     }
     assert!(server.shutdown(PATIENCE).await.complete);
 }
+
+/// Its deadline came back while it waited for its deletion, and the stream's task never left the loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_nobody_uses_goes_and_its_stream_works_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::builder().jetstream(folder.path()).start().await.unwrap();
+    let js = server.jetstream().unwrap();
+    js.create_stream(config(r#"{"name":"Q","subjects":["q.>"]}"#))
+        .await
+        .unwrap();
+    let unused = consumer(r#"{"name":"E","ack_policy":"explicit","inactive_threshold":50000000}"#);
+    js.create_consumer("Q", unused).await.unwrap();
+    let gone = async {
+        while js.consumer_info("Q", "E").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        js.publish("Q", "q.a", "still here").unwrap().await.unwrap();
+    };
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("the stream does not answer");
+    assert!(server.shutdown(PATIENCE).await.complete);
+}

@@ -604,7 +604,6 @@ impl Task {
 
     /// Consumers whose deadline has passed.
     pub(super) fn consumers_due(&mut self, now: Now) {
-        let mut expired = Vec::new();
         while let Some((due, number)) = self.consumers.due.first().copied() {
             if due > now.mono {
                 break;
@@ -623,12 +622,10 @@ impl Task {
                 None => continue,
             }
             let what = self.with_consumer(number, now, |consumer, port| consumer.expire(port, now));
+            // At once: as long as it is there, its deadline is armed again and is the next in this loop.
             if what == Some(Due::Delete) {
-                expired.push(number);
+                self.delete_consumer(number, now);
             }
-        }
-        for number in expired {
-            self.delete_consumer(number, now);
         }
     }
 
