@@ -1,4 +1,4 @@
-//! The consumers of a stream, as its task keeps them: who is ready, who is due, who must be stored; management calls.
+//! The consumers of a stream, as its task keeps them: who is ready, who is due, who must be stored.
 //!
 //! A consumer is called only when something happens that concerns it. Those that may deliver stand in a queue and take
 //! turns, each with a budget; those with a deadline stand in an ordered set; those with something to store are stored
@@ -9,23 +9,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use windjet_protocol::jetstream::{RetentionPolicy, Status};
-use windjet_protocol::reply::{Ack, AckSubject};
-use windjet_store::{Found, Message, Op, ReadError, SeqRange, StageError, StreamReader};
+use windjet_protocol::jetstream::RetentionPolicy;
+use windjet_store::{Found, Message, Op, ReadError, SeqRange, StreamReader};
 
-use super::inbox::{Batch, Inbox, LocalSignal, Settle, Signal};
-use super::outbox::Out;
+use super::inbox::Inbox;
 use super::post::{Post, Posted, Receivers};
+use super::records::Held;
 use super::task::{Feed, Task, earlier};
 use crate::jetstream::JetStream;
 use crate::jetstream::consumer::{
-    AckMessage, Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Place, Port, Progress, Pull,
+    Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Port, Progress,
 };
 use crate::jetstream::mailbox::{self, Locals, Unconfirmed};
 use crate::router::Matches;
 
 /// How long a change may wait before it is stored.
-const STORE_WITHIN: u64 = 100_000_000;
+pub(super) const STORE_WITHIN: u64 = 100_000_000;
 /// Bytes of a change at which it is stored.
 const STORE_AT: usize = 64 << 10;
 /// When a consumer whose receivers are full tries again.
@@ -44,7 +43,9 @@ pub(super) struct Slot {
     /// Whether it stands in the queue.
     queued: bool,
     /// Sequences it needs no more, since the last record.
-    settled: Vec<SeqRange>,
+    pub(super) settled: Vec<SeqRange>,
+    /// A record that the store had no room for.
+    pub(super) held: Held,
 }
 
 /// See the module's page.
@@ -57,10 +58,10 @@ pub(super) struct Consumers {
     due: BTreeSet<(u64, u32)>,
     /// Waiting for a message from the disk, by sequence.
     blocked: BTreeMap<u64, Vec<u32>>,
-    dirty: HashSet<u32>,
-    store_at: Option<u64>,
+    pub(super) dirty: HashSet<u32>,
+    pub(super) store_at: Option<u64>,
     /// Answers to acks that wait for the next record of their consumer.
-    confirms: Vec<Bytes>,
+    pub(super) confirms: Vec<Bytes>,
     fetched: Fetcher,
     /// Mailboxes of this process.
     pub(super) locals: Locals,
@@ -186,7 +187,9 @@ impl Port for Outside<'_, '_> {
 impl Slot {
     /// What it needed no more and was not recorded yet.
     pub(super) fn into_settled(self) -> Vec<SeqRange> {
-        self.settled
+        let mut settled = self.held.into_settled();
+        settled.extend(self.settled);
+        settled
     }
 }
 
@@ -211,6 +214,7 @@ impl Consumers {
             armed: None,
             queued: false,
             settled: Vec::new(),
+            held: Held::default(),
         };
         self.slots.insert(number, slot);
         number
@@ -318,7 +322,7 @@ impl Task {
     }
 
     /// The same within a turn of sending that goes on.
-    fn with_consumer_in<'a, T>(
+    pub(super) fn with_consumer_in<'a, T>(
         &mut self,
         post: &mut Post<'a>,
         number: u32,
@@ -400,112 +404,6 @@ impl Task {
         if !republished.is_empty() {
             self.republish(&republished);
         }
-    }
-
-    /// Acks and pull requests, in the order of their arrival.
-    pub(super) fn signals(&mut self, batch: Batch, now: Now) {
-        if batch.len() == 0 {
-            return;
-        }
-        let (server, account) = (self.server.clone(), self.account.account.clone());
-        let mut post = Post::new(&server, &account);
-        for item in batch {
-            let (number, holder) = (item.entry.consumer, item.entry.origin);
-            let reply = Some(&item.reply[..]).filter(|reply| !reply.is_empty());
-            self.with_consumer_in(&mut post, number, now, |consumer, port| match item.entry.signal {
-                Signal::Next => {
-                    if let Some(reply) = reply {
-                        let pull = Pull {
-                            payload: &item.payload,
-                            headers: &item.headers,
-                            reply,
-                            holder,
-                        };
-                        consumer.pull(port, pull, now);
-                    }
-                }
-                Signal::Ack => {
-                    if let Some(subject) = AckSubject::parse(&item.subject) {
-                        let ack = AckMessage {
-                            subject,
-                            payload: &item.payload,
-                            reply,
-                            holder,
-                        };
-                        consumer.ack(port, ack, now);
-                    }
-                }
-                Signal::Flow => {
-                    let id = item.subject.rsplit(|b| *b == b'.').next().unwrap_or_default();
-                    consumer.flow_answer(port, id, &item.headers, now);
-                }
-            });
-        }
-        post.finish();
-        self.consumers.locals.flush();
-    }
-
-    /// Acks and pull requests of this process, in the order of their arrival.
-    pub(super) fn local_signals(&mut self, signals: Vec<(u32, LocalSignal)>, now: Now) {
-        if signals.is_empty() {
-            return;
-        }
-        let (server, account) = (self.server.clone(), self.account.account.clone());
-        let mut post = Post::new(&server, &account);
-        for (number, signal) in signals {
-            match signal {
-                LocalSignal::Pull {
-                    request,
-                    mailbox,
-                    holder,
-                } => {
-                    let reply = mailbox::address(mailbox.number);
-                    self.consumers.locals.open(mailbox.clone());
-                    let served = self.with_consumer_in(&mut post, number, now, |consumer, port| {
-                        consumer.pull_by(port, &reply, holder, *request, now);
-                    });
-                    if served.is_none() {
-                        let status = Status::ConsumerDeleted.block();
-                        self.consumers.locals.status(mailbox.number, &status);
-                    }
-                }
-                LocalSignal::Settle {
-                    place,
-                    what,
-                    confirm,
-                    holder,
-                } => {
-                    let wanted = confirm.map(|confirm| self.consumers.locals.expect(confirm));
-                    let reply = wanted.map(mailbox::address);
-                    let served = self.with_consumer_in(&mut post, number, now, |consumer, port| {
-                        settle_by(
-                            consumer,
-                            port,
-                            place,
-                            &what,
-                            reply.as_ref().map(|r| &r[..]),
-                            holder,
-                            now,
-                        );
-                    });
-                    if let (Some(wanted), Some(reply)) = (wanted, reply)
-                        && self.consumers.confirms.last().is_none_or(|last| **last != reply)
-                    {
-                        let why = match served {
-                            Some(()) => Unconfirmed::NotDelivered,
-                            None => Unconfirmed::Gone,
-                        };
-                        self.consumers.locals.confirm(wanted, Err(why));
-                    }
-                }
-                LocalSignal::Closed { mailbox } => {
-                    self.consumers.locals.close(mailbox);
-                    self.with_consumer_in(&mut post, number, now, |consumer, port| consumer.sweep(port, now));
-                }
-            }
-        }
-        post.finish();
-        self.consumers.locals.flush();
     }
 
     /// A message is damaged: it counts as deleted and lost from now on.
@@ -628,172 +526,4 @@ impl Task {
             }
         }
     }
-
-    /// Stages what consumers must store, where that is due or a client waits for it.
-    pub(super) fn store_consumers(&mut self, now: Now) {
-        let due = self.consumers.store_at.is_some_and(|due| due <= now.mono);
-        if !due && self.consumers.confirms.is_empty() {
-            return;
-        }
-        let numbers: Vec<u32> = self.consumers.dirty.iter().copied().collect();
-        let (mut left, mut lost) = (false, false);
-        for number in numbers {
-            match self.store_consumer(number, now) {
-                Ok(()) => {
-                    self.consumers.dirty.remove(&number);
-                }
-                Err(error) => {
-                    left = true;
-                    if !error.is_retryable() {
-                        lost = true;
-                        tracing::debug!(stream = %self.stream.name, "a consumer's position is not stored: {error}");
-                        self.consumers.dirty.remove(&number);
-                    }
-                }
-            }
-        }
-        self.consumers.store_at = (!self.consumers.dirty.is_empty()).then_some(now.mono + STORE_WITHIN / 10);
-        if left && !self.consumers.dirty.is_empty() {
-            return;
-        }
-        let confirms = std::mem::take(&mut self.consumers.confirms);
-        if lost {
-            // Nothing is stored any more: an ack that is not durable is not confirmed.
-            for reply in confirms {
-                self.consumers.unconfirmed(&reply);
-            }
-            return;
-        }
-        let op = self.writer.staged_op();
-        for reply in confirms {
-            self.outbox.push(op, Out::Confirm { reply });
-        }
-    }
-
-    fn store_consumer(&mut self, number: u32, now: Now) -> Result<(), StageError> {
-        let Some(slot) = self.consumers.slots.get_mut(&number) else {
-            return Ok(());
-        };
-        let settled = std::mem::take(&mut slot.settled);
-        let remove = match self.config.retention {
-            RetentionPolicy::Limits => Vec::new(),
-            RetentionPolicy::WorkQueue => settled.clone(),
-            RetentionPolicy::Interest => self.unneeded(&settled),
-        };
-        // Room is asked for first: a change that was taken cannot be given back.
-        if let Err(error) = self.writer.check_space() {
-            if let Some(slot) = self.consumers.slots.get_mut(&number) {
-                slot.settled = settled;
-            }
-            return Err(error);
-        }
-        let Some(slot) = self.consumers.slots.get_mut(&number) else {
-            return Ok(());
-        };
-        let change = slot.consumer.take_change(now);
-        let name = slot.consumer.name().to_owned();
-        let ticket = match &change {
-            Some(change) => self.writer.stage(Op::ConsumerChange {
-                name: &name,
-                change,
-                remove: &remove,
-            })?,
-            None if !remove.is_empty() => self.writer.stage(Op::Remove(&remove))?,
-            None => return Ok(()),
-        };
-        for range in remove {
-            self.feed.push_back((ticket.op, Feed::Removed(range)));
-        }
-        Ok(())
-    }
-
-    /// What of `ranges` no consumer needs, as ranges: on an interest stream.
-    pub(super) fn unneeded(&self, ranges: &[SeqRange]) -> Vec<SeqRange> {
-        let mut out: Vec<SeqRange> = Vec::new();
-        for range in ranges {
-            let mut at = range.first;
-            while let Some(seq) = self.writer.next_live(at).filter(|seq| *seq <= range.last) {
-                at = seq + 1;
-                let Some(subject) = self.stream.reader.subject_of(seq) else {
-                    continue;
-                };
-                let needed = self
-                    .consumers
-                    .slots
-                    .values()
-                    .any(|slot| slot.consumer.filters_match(&subject) && slot.consumer.needs(seq));
-                if needed {
-                    continue;
-                }
-                match out.last_mut() {
-                    Some(last) if last.last + 1 == seq => last.last = seq,
-                    _ => out.push(SeqRange {
-                        first: seq,
-                        last: seq,
-                    }),
-                }
-            }
-        }
-        out
-    }
-
-    /// Removes from an interest stream what nobody needs, all over.
-    pub(super) fn remove_unneeded(&mut self) {
-        if self.config.retention != RetentionPolicy::Interest {
-            return;
-        }
-        let state = self.stream.reader.state();
-        let all = SeqRange {
-            first: state.first_seq,
-            last: state.last_seq,
-        };
-        let gone = self.unneeded(&[all]);
-        if gone.is_empty() {
-            return;
-        }
-        match self.writer.stage(Op::Remove(&gone)) {
-            Ok(ticket) => {
-                for range in gone {
-                    self.feed.push_back((ticket.op, Feed::Removed(range)));
-                }
-            }
-            Err(error) => self.upkeep.retry_unneeded(&error),
-        }
-    }
-}
-
-/// Settles a delivery that was handed to this process.
-fn settle_by(
-    consumer: &mut Consumer,
-    port: &mut Outside<'_, '_>,
-    place: Place,
-    what: &Settle,
-    reply: Option<&[u8]>,
-    holder: u64,
-    now: Now,
-) {
-    let message = AckMessage {
-        subject: AckSubject {
-            scope: None,
-            stream: b"",
-            consumer: b"",
-            delivered: place.delivered,
-            stream_seq: place.stream_seq,
-            consumer_seq: place.consumer_seq,
-            time_ns: place.time,
-            pending: place.pending,
-        },
-        payload: b"",
-        reply,
-        holder,
-    };
-    let ack = match what {
-        Settle::Done => Ack::Done,
-        Settle::Nak(delay) => Ack::Nak { delay: *delay },
-        Settle::Progress => Ack::Progress,
-        Settle::Term(reason) => Ack::Term {
-            reason: reason.as_bytes(),
-        },
-    };
-    consumer.ack_by(port, message, Some(ack), now);
 }

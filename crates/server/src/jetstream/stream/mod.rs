@@ -7,6 +7,7 @@
 //! * [`batches`]: publishes that belong together.
 //! * [`outbox`]: replies that wait for the journal.
 //! * [`admin`]: management calls on the stream, [`consumers`] and [`roster`] its consumers.
+//! * [`signals`]: acks and pull requests; [`records`]: what consumers store.
 //! * [`upkeep`]: limits, age, per-message times to live, schedules: what happens without being asked.
 //! * [`limits`]: events near the stream's limits.
 //! * [`source`]: messages taken from other streams: mirrors and sources.
@@ -21,8 +22,10 @@ pub(crate) mod ingest;
 mod limits;
 pub(crate) mod outbox;
 mod post;
+mod records;
 mod republish;
 mod roster;
+mod signals;
 mod sink;
 pub(crate) mod source;
 pub(crate) mod task;
