@@ -70,7 +70,7 @@ pub struct JetStreamContext {
     server: Arc<Shared>,
     js: Arc<JetStream>,
     account: Arc<JsAccount>,
-    publishers: Arc<Mutex<Vec<publish::Publisher>>>,
+    publishers: Arc<Mutex<publish::Publishers>>,
 }
 
 impl fmt::Debug for JetStreamContext {

@@ -1,5 +1,6 @@
 //! Publishing by typed calls.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::task::{Context as Poller, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use windjet_protocol::header::names;
 use windjet_protocol::header::{HeaderError, HeaderMap};
 use windjet_protocol::jetstream::{ApiError, ErrorCode};
@@ -22,8 +24,8 @@ use crate::router::Message;
 /// First wait of a repetition, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// A stream that was published to, with the outcomes of it.
-pub(super) type Publisher = (Arc<Stream>, Arc<Source>);
+/// Streams that were published to, by name, with the outcomes of each.
+pub(super) type Publishers = HashMap<Arc<str>, (Arc<Stream>, Arc<Source>), RandomState>;
 
 /// An acknowledged publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,12 +237,13 @@ impl JetStreamContext {
             });
         }
         let mut publishers = self.publishers.lock();
-        publishers.retain(|(known, _)| !known.reader.is_deleted());
-        let source = match publishers.iter().find(|(known, _)| Arc::ptr_eq(known, &target)) {
-            Some((_, source)) => source.clone(),
-            None => {
+        let source = match publishers.get(stream) {
+            Some((known, source)) if Arc::ptr_eq(known, &target) => source.clone(),
+            _ => {
+                // New, or made again; a good moment to forget those that are gone.
+                publishers.retain(|_, (known, _)| !known.reader.is_deleted());
                 let source = Arc::<Source>::default();
-                publishers.push((target.clone(), source.clone()));
+                publishers.insert(target.name.clone(), (target.clone(), source.clone()));
                 source
             }
         };
