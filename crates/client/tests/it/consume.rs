@@ -14,45 +14,14 @@ use windjet_client::ops::adaptive::{AdaptivePressure, Config as PressureConfig, 
 use windjet_client::ops::circuit::{CircuitBreaker, Config as CircuitConfig};
 use windjet_client::pull::End;
 use windjet_client::{
-    Compression, Delivery, Disposition, ErrorKind, Handler, HandlerError, Message, ProcessOptions, async_nats,
+    Compression, Delivery, Disposition, ErrorKind, HandlerError, Message, ProcessOptions, async_nats,
 };
 
-use crate::harness::{World, soon, until};
+use crate::harness::{Seen, noting, seen, settled, soon, text, until};
 use crate::jetstream_tests;
-
-type Seen = Arc<Mutex<Vec<String>>>;
-
-fn text(delivery: &Delivery) -> String {
-    String::from_utf8(delivery.payload.to_vec()).unwrap()
-}
-
-/// A handler that notes payloads and acknowledges.
-fn noting(seen: &Seen) -> impl Handler + use<> {
-    let seen = Arc::clone(seen);
-    move |delivery: Arc<Delivery>| {
-        seen.lock().unwrap().push(text(&delivery));
-        async { Ok::<_, HandlerError>(()) }
-    }
-}
 
 fn quick() -> ProcessOptions {
     ProcessOptions::default().retry_delay(RetryDelay::None)
-}
-
-async fn seen(list: &Seen, count: usize) -> Vec<String> {
-    until("the messages", || async {
-        (list.lock().unwrap().len() >= count).then_some(())
-    })
-    .await;
-    list.lock().unwrap().clone()
-}
-
-async fn settled(world: &World, durable: &str) {
-    until("all to be settled", || async {
-        let info = world.info("S", durable).await;
-        (info.num_ack_pending == 0 && info.num_pending == 0).then_some(())
-    })
-    .await;
 }
 
 jetstream_tests! {

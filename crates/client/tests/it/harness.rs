@@ -4,12 +4,14 @@
 //! test of it for each server.
 
 use std::future::Future;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{self, Context, consumer, stream};
+use futures_util::StreamExt as _;
 use windjet_client::pull::{Options, Puller, Target};
-use windjet_client::{Client, Config, async_nats};
+use windjet_client::{Client, Config, Delivery, Handler, HandlerError, async_nats};
 use windjet_testkit::server::{ServerUnderTest, Setup};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
@@ -196,6 +198,16 @@ impl World {
             .unwrap()
     }
 
+    /// Everything that is published from now on. A flush only writes; the server has taken the subscription in when what is
+    /// sent behind it comes back.
+    pub(crate) async fn listen(&self) -> async_nats::Subscriber {
+        let mut heard = self.client.subscribe(">").await.unwrap();
+        self.client.publish("in.force", "".into()).await.unwrap();
+        let first = soon("the subscription", heard.next()).await.unwrap();
+        assert_eq!(first.subject.as_str(), "in.force");
+        heard
+    }
+
     /// Publishes `count` messages with their number, from 0, as payload, and waits for their acks.
     pub(crate) async fn publish(&self, subject: &str, count: usize) {
         let mut acks = Vec::new();
@@ -249,4 +261,39 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future)
         .await
         .unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+/// Payloads that a handler was given.
+pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
+
+/// A payload as text.
+pub(crate) fn text(delivery: &Delivery) -> String {
+    String::from_utf8(delivery.payload.to_vec()).unwrap()
+}
+
+/// A handler that notes payloads and acknowledges.
+pub(crate) fn noting(seen: &Seen) -> impl Handler + use<> {
+    let seen = Arc::clone(seen);
+    move |delivery: Arc<Delivery>| {
+        seen.lock().unwrap().push(text(&delivery));
+        async { Ok::<_, HandlerError>(()) }
+    }
+}
+
+/// Waits for so many; all there are by then.
+pub(crate) async fn seen(list: &Seen, count: usize) -> Vec<String> {
+    until("the messages", || async {
+        (list.lock().unwrap().len() >= count).then_some(())
+    })
+    .await;
+    list.lock().unwrap().clone()
+}
+
+/// Waits until a consumer of the stream `S` has nothing to do.
+pub(crate) async fn settled(world: &World, durable: &str) {
+    until("all to be settled", || async {
+        let info = world.info("S", durable).await;
+        (info.num_ack_pending == 0 && info.num_pending == 0).then_some(())
+    })
+    .await;
 }

@@ -71,8 +71,7 @@ async fn a_subject_without_a_stream_is_an_error_of_its_own(world: World) {
 
 async fn what_cannot_be_sent_is_refused_before_anything_is(world: World) {
     world.stream("S").await;
-    let mut heard = world.client.subscribe(">").await.unwrap();
-    world.client.flush().await.unwrap();
+    let mut heard = world.listen().await;
     let client = world.kit().await;
     let publisher = client.publisher();
     let refused = async |subject: &str, message: Message| publisher.publish(subject, message).await.unwrap_err().kind();

@@ -1,7 +1,7 @@
 //! Push subscriptions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::AckPolicy;
@@ -15,22 +15,8 @@ use windjet_client::{
     Client, Config, Delivery, ErrorKind, Handler, HandlerError, ProcessOptions, async_nats,
 };
 
-use crate::harness::{World, soon, until};
+use crate::harness::{Seen, World, noting, seen as count, settled, soon, text, until};
 use crate::jetstream_tests;
-
-type Seen = Arc<Mutex<Vec<String>>>;
-
-fn text(delivery: &Delivery) -> String {
-    String::from_utf8(delivery.payload.to_vec()).unwrap()
-}
-
-fn noting(seen: &Seen) -> impl Handler + use<> {
-    let seen = Arc::clone(seen);
-    move |delivery: Arc<Delivery>| {
-        seen.lock().unwrap().push(text(&delivery));
-        async { Ok::<_, HandlerError>(()) }
-    }
-}
 
 /// A handler that waits for a permit of `gate` before it acknowledges.
 fn gated(seen: &Seen, gate: &Arc<Semaphore>) -> impl Handler + use<> {
@@ -45,14 +31,6 @@ fn gated(seen: &Seen, gate: &Arc<Semaphore>) -> impl Handler + use<> {
     }
 }
 
-async fn count(seen: &Seen, wanted: usize) -> Vec<String> {
-    until("the messages", || async {
-        (seen.lock().unwrap().len() >= wanted).then_some(())
-    })
-    .await;
-    seen.lock().unwrap().clone()
-}
-
 fn missing() -> PushOptions {
     PushOptions::default().bind(Bind::CreateIfMissing(Box::default()))
 }
@@ -62,14 +40,6 @@ fn lively(world: &World) -> Config {
     let mut config = world.config();
     config.consumer.idle_heartbeat = Duration::from_millis(200);
     config
-}
-
-async fn settled(world: &World, durable: &str) {
-    until("all to be settled", || async {
-        let info = world.info("S", durable).await;
-        (info.num_ack_pending == 0 && info.num_pending == 0).then_some(())
-    })
-    .await;
 }
 
 async fn push_durable(world: &World, durable: &str, change: impl FnOnce(&mut PushConfig)) {

@@ -7,19 +7,19 @@ use windjet_server::jetstream::{
 };
 use windjet_server::{Client, Server};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
+pub(crate) async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
     let server = Server::builder().jetstream(folder).start().await.unwrap();
     let js = server.jetstream().unwrap();
     (server, js)
 }
 
-fn config(text: &str) -> StreamConfig {
+pub(crate) fn config(text: &str) -> StreamConfig {
     serde_json::from_str(text).unwrap()
 }
 
-fn consumer(text: &str) -> ConsumerConfig {
+pub(crate) fn consumer(text: &str) -> ConsumerConfig {
     serde_json::from_str(text).unwrap()
 }
 

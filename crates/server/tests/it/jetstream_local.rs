@@ -10,28 +10,15 @@ use futures_util::StreamExt;
 use windjet_server::Server;
 use windjet_server::jetstream::PublishError;
 use windjet_server::jetstream::{
-    AckError, ConsumeError, ConsumeOptions, Consumer, ConsumerConfig, Delivery, FetchError, FetchOptions,
-    GetError, JetStreamContext, KeyValueConfig, KeyValueError, NewMessage, Operation, OrderedConfig, StartAt,
+    AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, FetchError, FetchOptions, GetError,
+    JetStreamContext, KeyValueConfig, KeyValueError, NewMessage, Operation, OrderedConfig, StartAt,
     StreamConfig,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::jetstream::{PATIENCE, config, consumer, start};
+
 /// An ack wait that no test lives to see.
 const EXPLICIT: &str = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":3600000000000}"#;
-
-async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
-    let server = Server::builder().jetstream(folder).start().await.unwrap();
-    let js = server.jetstream().unwrap();
-    (server, js)
-}
-
-fn config(text: &str) -> StreamConfig {
-    serde_json::from_str(text).unwrap()
-}
-
-fn consumer(text: &str) -> ConsumerConfig {
-    serde_json::from_str(text).unwrap()
-}
 
 /// A work queue with so many messages, and its consumer.
 async fn queue(js: &JetStreamContext, messages: u64, settings: &str) -> Consumer {
