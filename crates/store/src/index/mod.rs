@@ -17,6 +17,7 @@
 
 mod adding;
 mod apply;
+mod columns;
 mod dedup;
 mod matcher;
 mod purge;

@@ -18,14 +18,15 @@
 //! The first twelve bytes keep their meaning in all future versions, so that an older program can refuse a newer store.
 
 pub(crate) mod entry;
+mod image;
 
 use std::io;
 use std::sync::Arc;
 
 pub(crate) use entry::{
-    Bucket, ConsumerEntry, Entry, IdsEntry, Image, LiveEntry, Opening, PositionEntry, SegmentEntry,
-    StreamEntry,
+    Bucket, ConsumerEntry, Entry, IdsEntry, LiveEntry, Opening, PositionEntry, SegmentEntry, StreamEntry,
 };
+pub(crate) use image::Image;
 
 use crate::codec::{Cursor, Put, u32_at, u64_at};
 use crate::disk::{Disk, DiskFile, read_all};
