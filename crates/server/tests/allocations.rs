@@ -29,7 +29,9 @@ async fn publish(js: &JetStreamContext, acks: &mut Vec<Publish>, rounds: usize) 
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread a burst is one batch. On several, how many batches it becomes is the scheduler's business, and so would be
+/// what is counted.
+#[tokio::test(flavor = "current_thread")]
 async fn a_publish_costs_no_allocation_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::builder().jetstream(folder.path()).start().await.unwrap();
@@ -45,7 +47,7 @@ async fn a_publish_costs_no_allocation_of_its_own() {
     let made = stats.allocations + stats.reallocations;
     let messages = ROUNDS * BURST;
     assert!(
-        made < messages / 10,
+        made < messages / 20,
         "{made} allocations for {messages} messages: something is allocated for each"
     );
     assert!(server.shutdown(Duration::from_secs(20)).await.complete);

@@ -214,7 +214,7 @@ impl Subscription {
     }
 
     /// Ends it: handlers finish what they have in hand, the rest is handed back. A durable stays. Calling it again waits
-    /// for the same end.
+    /// for the same end. Not for the subscription's own handler to await: it would wait for itself.
     ///
     /// # Cancel safety
     /// Dropped early, it ends all the same.
@@ -222,7 +222,8 @@ impl Subscription {
         self.stop_as(Stop::HandBack).await;
     }
 
-    /// Ends it after everything that has arrived is handled. A durable stays.
+    /// Ends it after everything that has arrived is handled. A durable stays. As [`Subscription::unsubscribe`], not for its own
+    /// handler to await.
     ///
     /// # Cancel safety
     /// Dropped early, it ends all the same.
