@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windjet_store::{
     Append, Compression, Disk, Found, Op, SeqRange, SimClock, SimDisk, Step, Store, StoreOptions,
@@ -34,7 +35,14 @@ fn options() -> StoreOptions {
 }
 
 fn open(disk: &SimDisk) -> Result<(Store, windjet_store::RecoveryReport), windjet_store::OpenError> {
-    Store::open(options(), Arc::new(disk.clone()), Arc::new(SimClock::new(NOW)))
+    open_at(disk, Arc::new(SimClock::new(NOW)))
+}
+
+fn open_at(
+    disk: &SimDisk,
+    clock: Arc<SimClock>,
+) -> Result<(Store, windjet_store::RecoveryReport), windjet_store::OpenError> {
+    Store::open(options(), Arc::new(disk.clone()), clock)
 }
 
 type Contents = BTreeMap<(String, u64), Vec<u8>>;
@@ -44,13 +52,16 @@ enum End {
     Closed,
     /// Closed while no segment could be written, so that the journal keeps what it had.
     ClosedWithJournal,
+    /// Killed when nothing had been written for a while.
+    KilledQuiet,
     Killed,
 }
 
 /// A store with messages in the journal, in a segment of their own and in a shared one.
 fn store(end: End, compression: Compression) -> (SimDisk, Contents) {
     let disk = SimDisk::new(1);
-    let (store, _) = open(&disk).unwrap();
+    let clock = Arc::new(SimClock::new(NOW));
+    let (store, _) = open_at(&disk, clock.clone()).unwrap();
     let mut writers: Vec<_> = STREAMS
         .iter()
         .map(|n| {
@@ -91,7 +102,12 @@ fn store(end: End, compression: Compression) -> (SimDisk, Contents) {
         while store.materialise_step(false).unwrap() == Step::Worked {}
     }
     store.idle_step().unwrap();
-    if end != End::Killed {
+    if end == End::KilledQuiet {
+        assert_eq!(store.materialise_step(false).unwrap(), Step::Idle);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(store.materialise_step(false).unwrap(), Step::Worked);
+        assert_eq!(store.materialise_step(false).unwrap(), Step::Idle, "once");
+    } else if end != End::Killed {
         drop(writers);
         if end == End::ClosedWithJournal {
             disk.fail_writes(Some(("seg", std::io::ErrorKind::Other)));
@@ -311,6 +327,11 @@ fn cut_every_file(end: End) {
 #[test]
 fn a_file_of_a_closed_store_cut_or_zeroed_costs_what_was_in_the_range_and_says_so() {
     cut_every_file(End::Closed);
+}
+
+#[test]
+fn a_file_of_a_store_killed_when_it_was_quiet_cut_or_zeroed_costs_what_was_in_the_range_and_says_so() {
+    cut_every_file(End::KilledQuiet);
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) fn one_stream(dir: &Path, time: Duration) -> Result<()> {
     let mut latencies = Vec::new();
     let mut messages = 0;
     let mut which = 0;
-    while appending.took < time || removing.iter().any(|(_, p)| p.took < time / 2) {
+    while appending.took < time || removing.iter().any(|(_, p)| p.took < time) {
         let before = store.metrics();
         let round = appends(&mut w, time, ROUND)?;
         appending.add(round.messages, round.took, before, store.metrics());

@@ -167,7 +167,7 @@ pub(crate) enum Entry {
     IdsGone(u64),
     /// Messages of a stream whose bytes are still to be overwritten, first and last of each range; none ends it.
     Erasing(u64, Vec<(u64, u64)>),
-    /// The newest frame when the store was closed.
+    /// The newest frame when the store was closed, or had been quiet.
     End(u64),
     /// Of a stream that is known: where it is now.
     Position(u64, PositionEntry),

@@ -1,6 +1,6 @@
 //! Replaying the journal over what the manifest and the segments tell.
 //!
-//! Frames are taken by number from the trim on. Up to the highest `durable_before` found, whatever is bad is damage: it is
+//! Frames are taken by number from the trim on. Up to the highest `durable_before` found, or the newest frame that the manifest notes, whatever is bad is damage: it is
 //! reported and the next record is looked for. Above it the first frame that is not whole ends the journal: it is torn, was
 //! never acknowledged as synced, and is dropped whole, since sectors of an older frame may stand where its own should. A group counts when its last record is there; a record cut into fragments when all are.
 
@@ -135,7 +135,8 @@ impl<'a> Replay<'a> {
             .image
             .openings
             .last()
-            .map_or(0, |o| o.first_frame.saturating_sub(1));
+            .map_or(0, |o| o.first_frame.saturating_sub(1))
+            .max(self.image.end.unwrap_or(0));
         for (i, file) in self.files.iter().enumerate() {
             let mut size = 0;
             for head in scan(store_id, file.slot, &file.bytes) {

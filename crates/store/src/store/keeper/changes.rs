@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use crate::index::{SPAN, Settled, StreamIndex};
-use crate::manifest::{ConsumerEntry, Entry, LiveEntry, PositionEntry, StreamEntry};
+use crate::manifest::{ConsumerEntry, Entry, Image, LiveEntry, PositionEntry, StreamEntry};
 use crate::options::Storage;
 use crate::stream::shared::StreamShared;
 
@@ -31,6 +31,29 @@ fn position(index: &StreamIndex, settled: Settled) -> PositionEntry {
         last_seq: index.last_seq,
         last_time: index.last_time,
     }
+}
+
+/// Where each stream is of which the manifest does not know that; nothing of this is taken as told.
+pub(super) fn positions(core: &Core, image: &Image) -> Vec<Entry> {
+    let streams: Vec<_> = core.registry.lock().all.values().cloned().collect();
+    let files = streams.into_iter().filter(|s| s.storage == Storage::File);
+    let untold = |stream: Arc<StreamShared>| {
+        let index = stream.index.read();
+        let told = image.streams.get(&stream.incarnation);
+        match told {
+            _ if !index.created || index.deleted => None,
+            None => Some(Entry::Stream(
+                stream.incarnation,
+                stream_entry(&index, index.settled),
+            )),
+            Some(told) if (told.last_seq, told.last_time) == (index.last_seq, index.last_time) => None,
+            Some(_) => Some(Entry::Position(
+                stream.incarnation,
+                position(&index, index.settled),
+            )),
+        }
+    };
+    files.filter_map(untold).collect()
 }
 
 /// Which settled messages of a span are live.

@@ -13,6 +13,7 @@ mod changes;
 mod dedup;
 mod erase;
 mod job;
+mod mark;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,6 +54,7 @@ pub(crate) struct Keeper {
     failures: u32,
     /// Whether there was no room for larger journal files.
     small_stay: bool,
+    mark: mark::Mark,
 }
 
 /// How often in a row a journal file is not emptied until appends are refused as on a full disk.
@@ -72,6 +74,7 @@ impl Keeper {
             .filter_map(|(id, file)| file.bucket.map(|b| ((b.from, b.until), *id)))
             .collect();
         Self {
+            mark: mark::Mark::of(&manifest.image),
             manifest,
             broken: false,
             segments,
@@ -129,7 +132,10 @@ impl Keeper {
         }
         match self.begin(core, force)? {
             // On a full disk only what is dead goes.
-            Step::Idle => self.compact_step(core),
+            Step::Idle => match self.compact_step(core)? {
+                Step::Idle => self.mark_step(core),
+                step => Ok(step),
+            },
             step => Ok(step),
         }
     }
