@@ -40,6 +40,6 @@ pub use client::Client;
 pub use options::Options;
 pub use server::{
     Applied, Builder, Counts, Listener, MemoryReport, PROTOCOL_VERSION, ReloadError, ReloadReport, Server,
-    ShutdownReport, StartError,
+    ShutdownReport, StartError, StorageReport,
 };
 pub use tls::TlsError;

@@ -56,7 +56,7 @@ mod stream;
 pub use clock::SimClock;
 pub use clock::{Clock, SystemClock};
 pub use consumer::{ConsumerChange, ConsumerState, Pending, Position};
-pub use disk::{Disk, DiskFile, DiskLock, LockError, RealDisk};
+pub use disk::{BudgetDisk, Disk, DiskFile, DiskLock, LockError, RealDisk};
 #[cfg(feature = "test-util")]
 pub use disk::{DiskEvent, DiskOp, SimDisk, Survival};
 pub use error::{CommitError, CreateError, OpenError, ReadError, StageError};

@@ -36,6 +36,6 @@ pub use windjet_protocol as protocol;
 pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
 pub use windjet_server::{
     Applied, Builder, Client, Counts, Listener, MemoryReport, Options, PROTOCOL_VERSION, ReloadError,
-    ReloadReport, Server, ShutdownReport, StartError, TlsError, auth, client, config, options,
+    ReloadReport, Server, ShutdownReport, StartError, StorageReport, TlsError, auth, client, config, options,
 };
 pub use windjet_store as store;

@@ -36,6 +36,7 @@ mod context;
 mod explain;
 pub(crate) mod local;
 pub(crate) mod mailbox;
+mod medium;
 mod open;
 pub(crate) mod publish;
 mod read;
@@ -49,7 +50,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
-use windjet_store::{Clock, Durability, Store};
+use windjet_store::{BudgetDisk, Clock, Durability, Store};
 
 use account::JsAccount;
 use consumer::Now;
@@ -65,6 +66,9 @@ pub use context::{
     Operation, Ordered, OrderedConfig, PriorityRequest, Publish, PublishError, StartAt, Stored,
     StreamMessage, Watch,
 };
+#[cfg(feature = "test-util")]
+pub use medium::TestClock;
+pub(crate) use medium::{Medium, Time};
 pub use open::JetStreamError;
 pub(crate) use open::{apply_options, open, start};
 pub use windjet_protocol::header::{HeaderError, HeaderMap};
@@ -79,7 +83,10 @@ pub use windjet_protocol::jetstream::{
 pub(crate) struct JetStream {
     /// The store; taken out when it is closed.
     store: Mutex<Option<Store>>,
+    /// What the store's folder takes.
+    disk: BudgetDisk,
     clock: Arc<dyn Clock>,
+    time: Time,
     options: JetStreamOptions,
     /// How streams are durable that do not say so themselves.
     pub(crate) durability: Durability,
@@ -103,9 +110,9 @@ impl JetStream {
         }
     }
 
-    /// Waits this long by the clock of timers.
-    pub(crate) async fn sleep(&self, wait: Duration) {
-        tokio::time::sleep(wait).await;
+    /// Waits until the moment whose [`Now::mono`] is `due`.
+    pub(crate) async fn sleep_until(&self, due: u64) {
+        self.time.sleep_until(Duration::from_nanos(due)).await;
     }
 
     /// Options of the server.
@@ -137,6 +144,11 @@ impl JetStream {
     /// All accounts that have JetStream.
     pub(crate) fn accounts(&self) -> Vec<Arc<JsAccount>> {
         self.accounts.read().values().cloned().collect()
+    }
+
+    /// What its files take, and the bound.
+    pub(crate) fn disk(&self) -> &BudgetDisk {
+        &self.disk
     }
 
     /// Does something with the store; `None` when it is closed.

@@ -9,13 +9,13 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
 use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
-use windjet_store::{Clock, Disk, Durability, OpenError, RealDisk, Store, StoreOptions, SystemClock};
+use windjet_store::{BudgetDisk, Disk, Durability, OpenError, RealDisk, Store, StoreOptions};
 
-use super::JetStream;
 use super::account::JsAccount;
 use super::service;
 use super::stream::call::Call;
 use super::stream::{Stream, task};
+use super::{JetStream, Medium};
 use crate::account::Account;
 use crate::options::{GLOBAL_ACCOUNT, Options};
 use crate::server::Shared;
@@ -87,8 +87,40 @@ pub(crate) fn durability(config: &StreamConfig, default: Durability) -> Durabili
     default
 }
 
+/// The share of a memory budget that the store's cache of blocks gets, and its tails; what is left is for receivers.
+const BUDGET_SHARE: u64 = 4;
+/// The share of a storage budget that the journal gets; its ballast takes a little more.
+const JOURNAL_SHARE: u64 = 8;
+
+/// The store's sizes under the server's budgets.
+pub(crate) fn store_options(options: &Options, own_disk: bool) -> StoreOptions {
+    let mut store = StoreOptions {
+        // A disk of a test has a budget or is full when the test says so.
+        ballast: own_disk || options.storage_budget.is_some(),
+        ..StoreOptions::default()
+    };
+    if let Some(budget) = options.memory_budget {
+        let share = budget / BUDGET_SHARE;
+        store.cache_max = store.cache_max.min(share);
+        store.tail_max = store.tail_max.min(share);
+        store.stream_staged_max = store.stream_staged_max.min(store.tail_max / 2);
+    }
+    if let Some(budget) = options.storage_budget {
+        store.journal_max = store.journal_max.min(budget / JOURNAL_SHARE);
+        store.journal_file_max = store.journal_file_max.min(store.journal_max / 8);
+        store.journal_first = store.journal_first.min(store.journal_file_max);
+        let record = usize::try_from(store.journal_max / 2).unwrap_or(usize::MAX);
+        store.record_max = store.record_max.min(record);
+        let file = usize::try_from(store.journal_file_max).unwrap_or(usize::MAX);
+        store.frame_max = store.frame_max.min(file / 2);
+        store.fragment = store.fragment.min(store.frame_max / 2);
+        store.segment_max = store.segment_max.min(budget / JOURNAL_SHARE);
+    }
+    store
+}
+
 /// Opens the store; blocks on the disk.
-pub(crate) fn open(options: &Options) -> Result<Option<JetStream>, JetStreamError> {
+pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream>, JetStreamError> {
     let Some(settings) = &options.jetstream else {
         return Ok(None);
     };
@@ -102,10 +134,18 @@ pub(crate) fn open(options: &Options) -> Result<Option<JetStream>, JetStreamErro
         folder: folder.clone(),
         source,
     };
-    std::fs::create_dir_all(&folder).map_err(in_folder)?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&folder).map_err(in_folder)?);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let opened = Store::open(StoreOptions::default(), disk, clock.clone());
+    let own_disk = medium.disk.is_none();
+    let disk: Arc<dyn Disk> = match medium.disk {
+        Some(disk) => disk,
+        None => {
+            std::fs::create_dir_all(&folder).map_err(in_folder)?;
+            Arc::new(RealDisk::new(&folder).map_err(in_folder)?)
+        }
+    };
+    let disk = BudgetDisk::new(disk, options.storage_budget).map_err(in_folder)?;
+    let clock = medium.time.clock();
+    let store_options = store_options(options, own_disk);
+    let opened = Store::open(store_options, Arc::new(disk.clone()), clock.clone());
     let (mut store, report) = opened.map_err(|source| JetStreamError::Open {
         folder: folder.clone(),
         source,
@@ -122,7 +162,9 @@ pub(crate) fn open(options: &Options) -> Result<Option<JetStream>, JetStreamErro
             Some(every) => Durability::Interval(every),
         },
         store: Mutex::new(Some(store)),
+        disk,
         clock,
+        time: medium.time,
         options: settings.clone(),
         accounts: RwLock::new(HashMap::new()),
         max_payload: usize::try_from(options.max_payload).unwrap_or(1 << 20),

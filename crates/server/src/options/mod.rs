@@ -129,8 +129,12 @@ pub struct Options {
     /// `sha256:<hex>` over the parsed configuration; empty without a file.
     pub config_digest: String,
 
-    /// Most bytes that may wait for receivers that are behind, all together; `None` means no bound but each one's own.
+    /// Most bytes of memory for what waits for receivers and for the store's caches; `None` means no bound but each one's
+    /// own. See [`Builder::memory_budget`](crate::Builder::memory_budget).
     pub memory_budget: Option<u64>,
+    /// Most bytes that the files of JetStream's folder take together; `None` means no bound. See
+    /// [`Builder::storage_budget`](crate::Builder::storage_budget).
+    pub storage_budget: Option<u64>,
 }
 
 /// What happens to a client whose write is blocked past the write deadline.
@@ -211,6 +215,7 @@ impl Default for Options {
             config_file: None,
             config_digest: String::new(),
             memory_budget: None,
+            storage_budget: None,
         }
     }
 }

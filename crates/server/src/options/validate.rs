@@ -13,6 +13,9 @@ use super::{
 use crate::auth::Authenticator;
 use crate::config::format_duration;
 
+/// Below it the journal could not take a message of the usual largest size and its headers.
+const STORAGE_BUDGET_MIN: u64 = 32 << 20;
+
 /// What is wrong with a set of options: one line a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.join("; "))]
@@ -120,6 +123,11 @@ impl Options {
     }
 
     fn check_jetstream(&self, problems: &mut Vec<String>) {
+        if let Some(budget) = self.storage_budget.filter(|budget| *budget < STORAGE_BUDGET_MIN) {
+            problems.push(format!(
+                "storage_budget ({budget}) must be at least {STORAGE_BUDGET_MIN} bytes"
+            ));
+        }
         let Some(jetstream) = &self.jetstream else {
             return;
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
-use crate::jetstream::{self, JetStreamError};
+use crate::jetstream::{self, JetStreamError, Medium};
 use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
 use crate::system::{self, ReloadSource, System};
 use crate::tls::TlsError;
@@ -23,6 +23,7 @@ pub struct Builder {
     options: Options,
     id: Option<String>,
     reload: Option<ReloadSource>,
+    medium: Medium,
 }
 
 impl fmt::Debug for Builder {
@@ -90,6 +91,7 @@ impl Builder {
             options,
             id: None,
             reload: None,
+            medium: Medium::default(),
         }
     }
 
@@ -138,10 +140,40 @@ impl Builder {
         self
     }
 
-    /// Most bytes that may wait for receivers that are behind, all together. Over it, the receiver that grows is closed
-    /// (a connection) or loses the message (an in-process subscription). Default: no bound but each receiver's own.
+    /// Most bytes of memory for what waits for receivers that are behind, and, with JetStream, for the store's cache of
+    /// read blocks and for what it has not moved into segments yet (a quarter of the budget each at most). Over it, the
+    /// receiver that grows is closed (a connection) or loses the message (an in-process subscription), publishes into
+    /// streams wait for the disk, and the cache lets go of blocks. Memory streams and indexes are not counted: they are
+    /// data, see `max_memory_store`. Default: no bound but each receiver's own, and 64 MiB each of cache and tails.
+    /// [`Server::memory`] tells the use.
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.options.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Most bytes that the files of JetStream's folder take together: journal, segments, manifest and the ballast for a
+    /// full disk. The journal and its ballast take about a quarter of a small budget. Over it the store behaves as on a
+    /// full disk: publishes are refused with [`ErrorCode::InsufficientStorage`](crate::jetstream::ErrorCode), reads and
+    /// deletions go on, and publishes are taken again when there is room. A message may be a sixteenth of the budget long.
+    /// At least 32 MiB. Default: no bound. [`Server::storage`] tells the use.
+    pub fn storage_budget(mut self, bytes: u64) -> Self {
+        self.options.storage_budget = Some(bytes);
+        self
+    }
+
+    /// JetStream on this disk instead of a folder, for tests: `SimDisk` of `windjet-store` is one in memory that fails on
+    /// demand. Without a storage budget there is no ballast for when it is full.
+    #[cfg(feature = "test-util")]
+    pub fn disk(mut self, disk: Arc<dyn windjet_store::Disk>) -> Self {
+        self.options.jetstream.get_or_insert_default();
+        self.medium.disk = Some(disk);
+        self
+    }
+
+    /// JetStream by this clock instead of the system's, for tests: message ages, deadlines of consumers, schedules.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: jetstream::TestClock) -> Self {
+        self.medium.time = jetstream::Time::Test(clock);
         self
     }
 
@@ -214,11 +246,11 @@ impl Builder {
         }
         self.options.validate()?;
         let id = self.id.unwrap_or_else(auth::nkey::new_server_id);
-        let (options, reload) = (self.options, self.reload);
+        let (options, reload, medium) = (self.options, self.reload, self.medium);
         // Reading certificate files may block.
         let shared = tokio::task::spawn_blocking(move || {
             let authenticator = Authenticator::from_options(&options)?;
-            Shared::new(id, options, authenticator, System::new(reload))
+            Shared::new(id, options, authenticator, System::new(reload), medium)
         });
         let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());

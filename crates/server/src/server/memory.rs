@@ -4,32 +4,55 @@
 //! written within the turn that made it is not counted, so a fast connection costs the counter nothing. When the count is
 //! over the budget, the receiver that grows is the one that pays: a connection is closed as a slow consumer, a mailbox
 //! drops the message.
+//!
+//! With JetStream half of the budget is the store's: a quarter each bounds its cache and its tails, which it keeps to by
+//! itself (`jetstream/open.rs`). They are part of the report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use windjet_store::Metrics;
 
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Memory {
     waiting: AtomicU64,
-    budget: u64,
+    /// Most that may wait.
+    waiting_max: u64,
+    budget: Option<u64>,
 }
 
-/// Memory held for receivers that are behind.
+/// Memory that the budget covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
     /// Bytes that wait for connections and in-process subscriptions.
     pub waiting: u64,
-    /// Most that may wait; `None` means no bound beyond those of each receiver.
+    /// Bytes of JetStream messages that are not in segments yet: submitted to the journal, or in the tails of streams.
+    pub tails: u64,
+    /// Bytes of blocks that JetStream keeps for reading.
+    pub cache: u64,
+    /// Most that all of it may take; `None` means no bound beyond those of each receiver and of the store.
+    pub budget: Option<u64>,
+}
+
+/// What the files of JetStream's folder take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StorageReport {
+    /// Bytes of all files together: journal, segments, manifest, ballast.
+    pub used: u64,
+    /// Most that they may take; `None` means no bound but the disk's.
     pub budget: Option<u64>,
 }
 
 impl Memory {
     /// Nothing waiting, within `budget`.
-    pub(crate) fn new(budget: Option<u64>) -> Self {
+    pub(crate) fn new(budget: Option<u64>, jetstream: bool) -> Self {
+        let share = |budget: u64| if jetstream { budget / 2 } else { budget };
         Self {
             waiting: AtomicU64::new(0),
-            budget: budget.unwrap_or(u64::MAX),
+            waiting_max: budget.map_or(u64::MAX, share),
+            budget,
         }
     }
 
@@ -41,14 +64,16 @@ impl Memory {
             return true;
         }
         let grown = (now - before) as u64;
-        self.waiting.fetch_add(grown, Ordering::Relaxed) + grown <= self.budget
+        self.waiting.fetch_add(grown, Ordering::Relaxed) + grown <= self.waiting_max
     }
 
     /// The count now.
-    pub(crate) fn report(&self) -> MemoryReport {
+    pub(crate) fn report(&self, store: Option<Metrics>) -> MemoryReport {
         MemoryReport {
             waiting: self.waiting.load(Ordering::Relaxed),
-            budget: (self.budget != u64::MAX).then_some(self.budget),
+            tails: store.map_or(0, |store| store.staged_bytes + store.tail_bytes),
+            cache: store.map_or(0, |store| store.cache_bytes),
+            budget: self.budget,
         }
     }
 }

@@ -25,13 +25,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windjet_protocol::wire::Connect;
+use windjet_store::Store;
 
 pub use builder::{Builder, Listener, StartError};
 pub use info::PROTOCOL_VERSION;
 pub(crate) use info::{Peer, RUNTIME};
 pub(crate) use listener::open as open_listener;
 pub(crate) use memory::Memory;
-pub use memory::MemoryReport;
+pub use memory::{MemoryReport, StorageReport};
 pub use reload::{Applied, ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
@@ -44,7 +45,7 @@ pub(crate) use stats::Stats;
 use crate::account::Account;
 use crate::auth::{AuthFailure, Authenticator, Credentials, Identity};
 use crate::connection::{CloseReason, Connection, Profile, Refused};
-use crate::jetstream::{self, JetStream};
+use crate::jetstream::{self, JetStream, Medium};
 use crate::monitor;
 use crate::options::{AccountJetStreamLimits, ConnectionType, Options, TlsOptions};
 use crate::system::{System, events};
@@ -124,19 +125,20 @@ impl Shared {
         options: Options,
         authenticator: Authenticator,
         system: System,
+        medium: Medium,
     ) -> Result<Self, StartError> {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
         let monitoring_tls = tls::of_monitoring(&options)?;
         let accounts = Accounts::new(&options, &authenticator)?;
-        let jetstream = jetstream::open(&options)?.map(Arc::new);
+        let jetstream = jetstream::open(&options, medium)?.map(Arc::new);
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
             id,
             started: SystemTime::now(),
             started_at: Instant::now(),
-            memory: Memory::new(options.memory_budget),
+            memory: Memory::new(options.memory_budget, options.jetstream.is_some()),
             limits: ArcSwap::from_pointee(limits),
             options: ArcSwap::from_pointee(options),
             authenticator: ArcSwap::from_pointee(authenticator),
@@ -500,10 +502,24 @@ impl Server {
         self.shared().stats.counts()
     }
 
-    /// Memory held for receivers that are behind.
+    /// Memory that the budget covers.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
-        self.shared().memory.report()
+        let store = self
+            .shared()
+            .jetstream()
+            .and_then(|js| js.with_store(Store::metrics));
+        self.shared().memory.report(store)
+    }
+
+    /// What the files of JetStream's folder take; `None` without JetStream.
+    #[must_use]
+    pub fn storage(&self) -> Option<StorageReport> {
+        let js = self.shared().jetstream()?;
+        Some(StorageReport {
+            used: js.disk().used(),
+            budget: js.disk().budget(),
+        })
     }
 
     /// Client connections now, in-process clients included.

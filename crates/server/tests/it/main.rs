@@ -11,6 +11,7 @@ mod jetstream_local;
 mod jwt_corpus;
 mod monitor;
 mod operation;
+mod seams;
 mod sources;
 mod storm;
 mod system;

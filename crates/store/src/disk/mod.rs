@@ -9,6 +9,7 @@
 //! file's bytes and length are there after a power cut; after [`Disk::sync_dir`] returned, so are the names. Nothing is
 //! assumed about what was not synced: any subset of it may be there, in any order.
 
+mod budget;
 mod real;
 #[cfg(feature = "test-util")]
 mod sim;
@@ -17,6 +18,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
+pub use budget::BudgetDisk;
 pub use real::RealDisk;
 #[cfg(feature = "test-util")]
 pub use sim::{DiskEvent, DiskOp, SimDisk, Survival};

@@ -95,6 +95,11 @@ impl Segments {
         Ok(file)
     }
 
+    /// Bytes of blocks in memory.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.blocks.lock().bytes as u64
+    }
+
     /// Forgets what was read of a segment whose bytes were changed.
     pub(crate) fn forget_blocks(&self, segment: u64) {
         self.blocks.lock().forget(segment);

@@ -255,6 +255,7 @@ impl Store {
         Metrics {
             staged_bytes: self.core.staged.load(Ordering::Relaxed),
             tail_bytes: self.core.tail.load(Ordering::Relaxed),
+            cache_bytes: self.core.segments.cached_bytes(),
             journal_used_bytes: self.core.journal_used.load(Ordering::Relaxed),
             syncs: self.core.counters.syncs.load(Ordering::Relaxed),
             journal_written_bytes: self.core.counters.journal_bytes.load(Ordering::Relaxed),
@@ -283,6 +284,8 @@ pub struct Metrics {
     pub staged_bytes: u64,
     /// Committed and not in segments.
     pub tail_bytes: u64,
+    /// Blocks of segments kept for reading.
+    pub cache_bytes: u64,
     /// Occupied by frames that cannot be overwritten yet.
     pub journal_used_bytes: u64,
     /// Syncs of the journal.

@@ -72,9 +72,13 @@ impl PublishError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Full | Self::OutcomeUnknown | Self::TimedOut => true,
-            Self::Refused(error) => {
-                error.is(ErrorCode::StoreFailed) || error.is(ErrorCode::InsufficientResources)
-            }
+            Self::Refused(error) => [
+                ErrorCode::StoreFailed,
+                ErrorCode::InsufficientResources,
+                ErrorCode::InsufficientStorage,
+            ]
+            .iter()
+            .any(|code| error.is(*code)),
             Self::NoStream(_) | Self::WrongSubject { .. } => false,
         }
     }

@@ -476,6 +476,7 @@ pub(super) fn refusal(error: &StageError) -> Option<ApiError> {
     Some(match error {
         StageError::Busy | StageError::Barrier => return None,
         StageError::TooLong { .. } => ErrorCode::StoreFailed.with("message too large"),
+        StageError::DiskFull => ErrorCode::InsufficientStorage.error(),
         error => ErrorCode::StoreFailed.with(error),
     })
 }

@@ -291,14 +291,11 @@ impl Task {
                     () = self.stream.inbox.arrived() => {}
                     () = stop.cancelled(), if !stopping => {}
                 },
-                Some(due) => {
-                    let wait = Duration::from_nanos(due.saturating_sub(self.now().mono));
-                    tokio::select! {
-                        () = self.stream.inbox.arrived() => {}
-                        () = self.js.sleep(wait) => {}
-                        () = stop.cancelled(), if !stopping => {}
-                    }
-                }
+                Some(due) => tokio::select! {
+                    () = self.stream.inbox.arrived() => {}
+                    () = self.js.sleep_until(due) => {}
+                    () = stop.cancelled(), if !stopping => {}
+                },
             }
         }
         self.finish().await;
@@ -321,7 +318,7 @@ impl Task {
             }
             tokio::select! {
                 () = self.stream.inbox.arrived() => {}
-                () = self.js.sleep(Duration::from_millis(100)) => {}
+                () = tokio::time::sleep(Duration::from_millis(100)) => {}
             }
         }
         self.stream.tell_followers();
