@@ -405,6 +405,14 @@ impl Client {
         self.inner.connection.close(CloseReason::ClientClosed);
     }
 
+    /// Whether anybody is subscribed to a subject at this moment, in this client's account.
+    #[must_use]
+    pub fn has_listener(&self, subject: impl AsRef<[u8]>) -> bool {
+        let publisher = self.inner.publisher.lock();
+        let (_, matches) = publisher.account.matches(subject.as_ref());
+        !matches.is_empty()
+    }
+
     /// Whether the client can be used no more.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -522,6 +522,16 @@ impl Server {
         })
     }
 
+    /// The users of the connections now, once for each connection that authenticated: names, nkeys or JWT subjects.
+    #[must_use]
+    pub fn connected_users(&self) -> Vec<String> {
+        let live = self.shared().registry.live();
+        let profiles = live.iter().filter_map(|connection| connection.profile());
+        profiles
+            .filter_map(|profile| profile.identity.as_ref().map(|identity| identity.user.clone()))
+            .collect()
+    }
+
     /// Client connections now, in-process clients included.
     #[must_use]
     pub fn connections(&self) -> usize {
