@@ -1,0 +1,124 @@
+//! Provisioning: idempotent, mends drift, refuses what a live stream cannot become.
+
+use std::time::Duration;
+
+use windjet_bus::broker::StreamLimits;
+use windjet_bus::streams::STREAM_TASK;
+use windjet_bus::{Broker, Bus, ErrorKind, Layout};
+use windjet_protocol::jetstream::{RetentionPolicy, StorageType, StreamConfig};
+use windjet_server::Server;
+
+use crate::support::{Kind, LIMIT, Setup, bytes, config, token};
+
+async fn stored() -> Setup {
+    let setup = Setup::new(Kind::InProcess).await;
+    let client = setup.client().await;
+    client
+        .publish_task_status(&token("j1"), bytes("kept"))
+        .await
+        .unwrap();
+    setup
+}
+
+#[tokio::test]
+async fn t2_provisioning_again_changes_nothing_and_keeps_messages() {
+    let mut setup = stored().await;
+    let before = setup.js().stream_info(STREAM_TASK).await.unwrap();
+    setup.restart().await;
+    let after = setup.js().stream_info(STREAM_TASK).await.unwrap();
+    assert_eq!(after.config, before.config);
+    assert_eq!(
+        (after.state.messages, after.state.last_seq),
+        (1, before.state.last_seq)
+    );
+}
+
+#[tokio::test]
+async fn t3_a_changed_limit_is_applied_at_the_next_start_and_messages_stay() {
+    let setup = stored().await;
+    let mut config = setup.broker.config().clone();
+    setup.broker.shutdown(LIMIT).await.unwrap();
+    config.streams = StreamLimits {
+        task_age: Duration::from_secs(7200),
+        ..StreamLimits::default()
+    };
+    let broker = Broker::new(config);
+    broker.start().await.unwrap();
+    let info = broker
+        .jetstream()
+        .unwrap()
+        .stream_info(STREAM_TASK)
+        .await
+        .unwrap();
+    assert_eq!(info.config.max_age.0, 7_200_000_000_000);
+    assert_eq!(info.state.messages, 1);
+    broker.shutdown(LIMIT).await.unwrap();
+}
+
+#[tokio::test]
+async fn t3_the_layout_can_be_changed_and_the_subjects_follow() {
+    let setup = stored().await;
+    let mut config = setup.broker.config().clone();
+    setup.broker.shutdown(LIMIT).await.unwrap();
+    config.layout = Layout::Identity;
+    let broker = Broker::new(config);
+    broker.start().await.unwrap();
+    let info = broker
+        .jetstream()
+        .unwrap()
+        .stream_info("SQI_WORKER")
+        .await
+        .unwrap();
+    assert_eq!(
+        info.config.subjects,
+        ["worker.register.>", "worker.heartbeat.>", "worker.deregister.>"]
+    );
+    broker.shutdown(LIMIT).await.unwrap();
+}
+
+#[tokio::test]
+async fn t4_a_stream_that_cannot_become_what_is_wanted_is_an_error_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    let server = Server::builder()
+        .jetstream(&config.data_dir)
+        .start()
+        .await
+        .unwrap();
+    let other = StreamConfig {
+        name: STREAM_TASK.to_owned(),
+        subjects: vec!["task.status.>".to_owned()],
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        ..StreamConfig::default()
+    };
+    let js = server.jetstream().unwrap();
+    js.create_stream(other).await.unwrap();
+    server.client().request("task.status.j1", "kept").await.unwrap();
+    server.shutdown(LIMIT).await;
+
+    let broker = Broker::new(config.clone());
+    let error = broker.start().await.unwrap_err();
+    let ErrorKind::Incompatible { stream, field } = error.kind() else {
+        panic!("{error}");
+    };
+    assert_eq!(stream, STREAM_TASK);
+    assert!(field.contains("retention"), "{field}");
+
+    let server = Server::builder()
+        .jetstream(&config.data_dir)
+        .start()
+        .await
+        .unwrap();
+    let info = server
+        .jetstream()
+        .unwrap()
+        .stream_info(STREAM_TASK)
+        .await
+        .unwrap();
+    assert_eq!(
+        (info.config.retention, info.state.messages),
+        (RetentionPolicy::Limits, 1)
+    );
+    server.shutdown(LIMIT).await;
+}
