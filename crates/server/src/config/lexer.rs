@@ -352,7 +352,7 @@ fn with_unit<'i>(input: &mut Input<'i>, start: &Checkpoint<'i>) -> Result<Scalar
     next(input);
     run(input, |c| matches!(c, 'b' | 'B' | 'i' | 'I'))?;
     let c = peek(input);
-    if ends_number(c) || c.is_ascii_digit() {
+    if ends_number(c) {
         let text = since(input, start);
         return integer(input, text);
     }
@@ -495,6 +495,9 @@ mod tests {
             "1h30m",
             "1abc",
             "2mx",
+            "1e3",
+            "1kb3",
+            "1m2",
             "10.0.0.1",
             "127.0.0.1:4222",
             "1.2.3-4",
