@@ -39,7 +39,7 @@ mod websocket;
 pub use client::Client;
 pub use options::Options;
 pub use server::{
-    Applied, Builder, Counts, Listener, MemoryReport, PROTOCOL_VERSION, ReloadError, ReloadReport, Server,
-    ShutdownReport, StartError, StorageReport,
+    Applied, Builder, Counts, JetStreamReport, Listener, MemoryReport, PROTOCOL_VERSION, ReloadError,
+    ReloadReport, Server, ShutdownReport, StartError, StorageReport,
 };
 pub use tls::TlsError;

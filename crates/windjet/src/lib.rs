@@ -35,7 +35,8 @@ pub use windjet_mq as mq;
 pub use windjet_protocol as protocol;
 pub use windjet_protocol::{HeaderMap, Subject, SubjectFilter};
 pub use windjet_server::{
-    Applied, Builder, Client, Counts, Listener, MemoryReport, Options, PROTOCOL_VERSION, ReloadError,
-    ReloadReport, Server, ShutdownReport, StartError, StorageReport, TlsError, auth, client, config, options,
+    Applied, Builder, Client, Counts, JetStreamReport, Listener, MemoryReport, Options, PROTOCOL_VERSION,
+    ReloadError, ReloadReport, Server, ShutdownReport, StartError, StorageReport, TlsError, auth, client,
+    config, options,
 };
 pub use windjet_store as store;

@@ -206,7 +206,14 @@ async fn serve(flags: &Flags, options: Options, notices: &[Problem], log: &Log) 
     until_end(&server, &mut signals, &mut keeper).await;
     tracing::info!("Initiating Shutdown...");
     keeper.files.remove();
+    let jetstream = server.jetstream_report().is_some();
+    if jetstream {
+        tracing::info!("Initiating JetStream Shutdown...");
+    }
     server.shutdown(SHUTDOWN_DEADLINE).await;
+    if jetstream {
+        tracing::info!("JetStream Shutdown");
+    }
     tracing::info!("Server Exiting..");
     ExitCode::SUCCESS
 }
@@ -253,6 +260,18 @@ impl Keeper<'_> {
             .filter(|applied| !UNTOLD.contains(&applied.option))
         {
             tracing::info!("Reloaded: {applied}");
+        }
+        match (&before.jetstream, &options.jetstream, server.jetstream_report()) {
+            (None, Some(_), Some(report)) => {
+                tracing::info!("Restarting JetStream");
+                tracing::info!("Starting JetStream");
+                startup::jetstream(&report, &options);
+            }
+            (Some(_), None, _) => {
+                tracing::info!("Initiating JetStream Shutdown...");
+                tracing::info!("JetStream Shutdown");
+            }
+            _ => {}
         }
         if let Err(error) = self.log.reconfigure(&options.log) {
             let path = options.log.file.as_deref().unwrap_or("standard error".as_ref());

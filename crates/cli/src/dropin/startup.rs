@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
-use windjet_server::config::Problem;
+use windjet_server::config::{Problem, format_size};
 use windjet_server::options::{HandshakeFirst, ListenAddress, Options, UserCredential, UserOptions};
-use windjet_server::{PROTOCOL_VERSION, Server};
+use windjet_server::{JetStreamReport, PROTOCOL_VERSION, Server};
 
 use super::files::{Ports, urls};
 use super::flags::Flags;
@@ -94,6 +94,10 @@ pub(super) fn announce(server: &Server, options: &Options) {
             shown(configured.as_ref(), address)
         );
     }
+    if let Some(report) = server.jetstream_report() {
+        tracing::info!("Starting JetStream");
+        jetstream(&report, options);
+    }
     if let (Some(address), Some(websocket)) = (server.websocket_addr(), &options.websocket) {
         let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
         let shown = shown(Some(&websocket.listen), address);
@@ -120,6 +124,23 @@ pub(super) fn announce(server: &Server, options: &Options) {
         }
     }
     tracing::info!("Server is ready");
+}
+
+/// Lines about a JetStream that has started.
+pub(super) fn jetstream(report: &JetStreamReport, options: &Options) {
+    tracing::info!("---------------- JETSTREAM ----------------");
+    let settings = options.jetstream.as_ref();
+    let strict = settings.is_none_or(|settings| settings.strict);
+    tracing::info!("  Strict:          {strict}");
+    tracing::info!("  Max Memory:      {}", format_size(report.max_memory));
+    tracing::info!("  Max Storage:     {}", format_size(report.max_storage));
+    tracing::info!("  Store Directory: {:?}", report.folder);
+    if let Some(domain) = settings.and_then(|settings| settings.domain.as_ref()) {
+        tracing::info!("  Domain:          {domain}");
+    }
+    tracing::info!("  API Level:       {}", report.api_level);
+    tracing::info!("-------------------------------------------");
+    tracing::info!("Took {:?} to start JetStream", report.took);
 }
 
 /// What the ports file lists.

@@ -34,6 +34,7 @@ mod environment;
 mod error;
 mod grammar;
 mod lexer;
+mod size;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use std::path::Path;
 pub(crate) use duration::format_duration;
 pub use environment::Environment;
 pub use error::{ConfigError, Problem, SyntaxError};
+pub use size::format_size;
 pub use value::Position;
 
 use crate::options::Options;

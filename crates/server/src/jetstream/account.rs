@@ -14,6 +14,7 @@ use windjet_protocol::jetstream::advisory::{ApiAudit, Event, EventBody};
 use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp};
 use windjet_protocol::subject;
 
+use super::quota::Used;
 use super::stream::Stream;
 use super::stream::call::Asker;
 use super::stream::source::follow::{Follower, Followers};
@@ -28,6 +29,8 @@ pub(crate) struct JsAccount {
     pub(crate) account: Arc<Account>,
     streams: RwLock<BTreeMap<Arc<str>, Arc<Stream>>>,
     limits: RwLock<AccountJetStreamLimits>,
+    /// What its streams take.
+    pub(super) used: Used,
     /// Who copies from streams, by their names, whether they exist or not.
     followers: Mutex<HashMap<String, Arc<Followers>>>,
     /// Held while streams are created, changed or deleted.
@@ -44,6 +47,7 @@ impl JsAccount {
             account,
             streams: RwLock::default(),
             limits: RwLock::new(limits),
+            used: Used::default(),
             followers: Mutex::default(),
             admin: Mutex::new(()),
             total: AtomicU64::new(0),
@@ -175,20 +179,14 @@ impl JsAccount {
         usage
     }
 
-    /// Whether `size` more bytes would be over the account's limit.
-    pub(crate) fn is_full(&self, memory: bool, size: u64) -> bool {
-        let max = {
-            let limits = self.limits.read();
-            if memory {
-                limits.max_memory
-            } else {
-                limits.max_store
-            }
-        };
-        let Some(max) = max else { return false };
-        let usage = self.usage(None);
-        let used = if memory { usage.memory } else { usage.storage };
-        used + size > max
+    /// Most bytes of streams of a kind of storage.
+    pub(crate) fn bytes_max(&self, memory: bool) -> Option<u64> {
+        let limits = self.limits.read();
+        if memory {
+            limits.max_memory
+        } else {
+            limits.max_store
+        }
     }
 
     /// The limits as the API shows them: -1 for none.

@@ -14,6 +14,7 @@
 //!   the outside through `consumer::Port` alone.
 //! * `config` holds defaults, validation and update rules of configurations; pure.
 //! * `context` is JetStream for code in this process; what is sent to it goes through a `mailbox`.
+//! * `quota` holds what streams take against the bounds of account and server.
 //! * `read` answers message gets and direct gets, away from the stream's task, from committed state.
 //!
 //! # What holds
@@ -39,15 +40,18 @@ pub(crate) mod mailbox;
 mod medium;
 mod open;
 pub(crate) mod publish;
+mod quota;
 mod read;
 mod service;
 pub(crate) mod stream;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use windjet_store::{BudgetDisk, Clock, Durability, Store};
@@ -55,6 +59,7 @@ use windjet_store::{BudgetDisk, Clock, Durability, Store};
 use account::JsAccount;
 use consumer::Now;
 use publish::{batch, fast};
+use service::Services;
 
 use crate::options::JetStreamOptions;
 use crate::server::Shared;
@@ -70,7 +75,7 @@ pub use context::{
 pub use medium::TestClock;
 pub(crate) use medium::{Medium, Time};
 pub use open::JetStreamError;
-pub(crate) use open::{apply_options, open, start};
+pub(crate) use open::{apply_options, open, start, switch_off, switch_on};
 pub use windjet_protocol::header::{HeaderError, HeaderMap};
 pub use windjet_protocol::jetstream::stream::requests::PurgeRequest;
 pub use windjet_protocol::jetstream::{
@@ -87,7 +92,17 @@ pub(crate) struct JetStream {
     disk: BudgetDisk,
     clock: Arc<dyn Clock>,
     time: Time,
-    options: JetStreamOptions,
+    options: ArcSwap<JetStreamOptions>,
+    /// What accounts hear of it by subject.
+    services: Services,
+    /// Where the store is.
+    pub(crate) folder: PathBuf,
+    /// How much it may take.
+    size: Mutex<Size>,
+    /// What all its streams take.
+    used: quota::Used,
+    /// How long its start took, in nanoseconds.
+    took: AtomicU64,
     /// How streams are durable that do not say so themselves.
     pub(crate) durability: Durability,
     accounts: RwLock<HashMap<Arc<str>, Arc<JsAccount>>>,
@@ -99,6 +114,15 @@ pub(crate) struct JetStream {
     pub(crate) atomic_batches: batch::Shared,
     /// Open fast batches of all streams.
     pub(crate) fast_batches: Arc<AtomicU64>,
+}
+
+/// Bytes that JetStream may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Of memory streams.
+    pub(crate) memory: u64,
+    /// Of file streams.
+    pub(crate) storage: u64,
 }
 
 impl JetStream {
@@ -116,13 +140,24 @@ impl JetStream {
     }
 
     /// Options of the server.
-    pub(crate) fn options(&self) -> &JetStreamOptions {
-        &self.options
+    pub(crate) fn options(&self) -> Arc<JetStreamOptions> {
+        self.options.load_full()
+    }
+
+    /// How much it may take: what is configured, or what the machine had when it started.
+    pub(crate) fn size(&self) -> Size {
+        *self.size.lock()
+    }
+
+    /// How long its start took.
+    pub(crate) fn took(&self) -> Duration {
+        Duration::from_nanos(self.took.load(Ordering::Relaxed))
     }
 
     /// Limits of atomic and of fast batches.
     pub(crate) fn batch_limits(&self) -> (batch::Limits, fast::Limits) {
-        let limits = &self.options.limits;
+        let options = self.options();
+        let limits = &options.limits;
         let number = |set: Option<i64>| set.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
         let count = |set: Option<i64>| number(set).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let (mut atomic, mut fast) = (batch::Limits::default(), fast::Limits::default());

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
@@ -12,11 +14,13 @@ use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
 use windjet_store::{BudgetDisk, Disk, Durability, OpenError, RealDisk, Store, StoreOptions};
 
 use super::account::JsAccount;
-use super::service;
+use super::quota::Used;
+use super::service::{self, Services};
 use super::stream::call::Call;
 use super::stream::{Stream, task};
-use super::{JetStream, Medium};
+use super::{JetStream, Medium, Size};
 use crate::account::Account;
+use crate::monitor::memory_of_machine;
 use crate::options::{GLOBAL_ACCOUNT, Options};
 use crate::server::Shared;
 
@@ -124,6 +128,7 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
     let Some(settings) = &options.jetstream else {
         return Ok(None);
     };
+    let begun = Instant::now();
     let base = settings
         .store_dir
         .clone()
@@ -156,7 +161,20 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
         }
     }
     store.start().map_err(JetStreamError::Thread)?;
+    let storage = settings
+        .max_file_store
+        .unwrap_or_else(|| three_quarters_of_disk(&folder));
+    let size = Size {
+        memory: settings.max_memory_store.unwrap_or_else(three_quarters_of_memory),
+        storage: options
+            .storage_budget
+            .map_or(storage, |budget| storage.min(budget)),
+    };
     Ok(Some(JetStream {
+        folder,
+        size: Mutex::new(size),
+        used: Used::default(),
+        took: AtomicU64::new(nanos(begun.elapsed())),
         durability: match settings.sync_interval {
             None => Durability::Sync,
             Some(every) => Durability::Interval(every),
@@ -165,13 +183,39 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
         disk,
         clock,
         time: medium.time,
-        options: settings.clone(),
+        options: ArcSwap::from_pointee(settings.clone()),
+        services: Services::default(),
         accounts: RwLock::new(HashMap::new()),
         max_payload: usize::try_from(options.max_payload).unwrap_or(1 << 20),
         reads: Arc::new(Semaphore::new(2)),
         atomic_batches: super::batch::Shared::default(),
         fast_batches: Arc::default(),
     }))
+}
+
+/// Three quarters of the machine's memory; 256 MiB where that is not known.
+fn three_quarters_of_memory() -> u64 {
+    memory_of_machine().map_or(256 << 20, |bytes| bytes / 4 * 3)
+}
+
+/// Three quarters of what is free on the disk of `folder`; 1 TiB where that is not known.
+fn three_quarters_of_disk(folder: &std::path::Path) -> u64 {
+    free_on_disk(folder).map_or(1 << 40, |bytes| bytes / 4 * 3)
+}
+
+#[cfg(unix)]
+fn free_on_disk(folder: &std::path::Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_on_disk(_: &std::path::Path) -> Option<u64> {
+    None
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether an account has JetStream, and with which limits.
@@ -203,17 +247,27 @@ fn limits_of(
 
 /// Brings the accounts in line with the options: at the start and after a reload.
 pub(crate) fn apply_options(server: &Arc<Shared>) {
-    let Some(js) = server.jetstream().cloned() else {
+    let Some(js) = server.jetstream() else {
         return;
     };
     let options = server.options().clone();
+    if let Some(settings) = &options.jetstream {
+        js.options.store(Arc::new(settings.clone()));
+        let mut size = js.size.lock();
+        size.memory = settings.max_memory_store.unwrap_or(size.memory);
+        size.storage = settings.max_file_store.unwrap_or(size.storage);
+    }
     for account in server.accounts.all() {
         let limits = limits_of(&options, &account, server);
         let known = js.account(&account.name);
         match (limits, known) {
             (Some(limits), Some(known)) => known.set_limits(limits),
             (Some(limits), None) => {
-                let made = Arc::new(JsAccount::new(account.clone(), limits, js.options.domain.clone()));
+                let made = Arc::new(JsAccount::new(
+                    account.clone(),
+                    limits,
+                    js.options().domain.clone(),
+                ));
                 js.accounts.write().insert(account.name.clone(), made.clone());
                 service::attach(server, &js, &account, Some(made));
             }
@@ -226,9 +280,10 @@ pub(crate) fn apply_options(server: &Arc<Shared>) {
 
 /// Puts everything in place: services of accounts, tasks of the streams that the store has.
 pub(crate) fn start(server: &Arc<Shared>) {
-    let Some(js) = server.jetstream().cloned() else {
+    let Some(js) = server.jetstream() else {
         return;
     };
+    let begun = Instant::now();
     apply_options(server);
     let names = js.with_store(Store::streams).unwrap_or_default();
     let mut names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
@@ -252,6 +307,7 @@ pub(crate) fn start(server: &Arc<Shared>) {
             left.join(", ")
         );
     }
+    js.took.fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
 }
 
 fn recover(
@@ -281,6 +337,37 @@ fn recover(
         writer,
     ));
     Ok(())
+}
+
+/// Longest time that a reload waits for the end of a JetStream that it switches off; it goes on ending after that.
+const SWITCH_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// Starts a JetStream that a reload opened. The options in force ask for it already.
+pub(crate) fn switch_on(server: &Arc<Shared>, jetstream: JetStream) {
+    let _runtime = server.runtime.enter();
+    server.set_jetstream(Some(Arc::new(jetstream)));
+    start(server);
+}
+
+/// Ends JetStream while the server goes on, and waits until its folder is free again. Blocks.
+pub(crate) fn switch_off(server: &Arc<Shared>) {
+    let Some(js) = server.set_jetstream(None) else {
+        return;
+    };
+    js.services.detach();
+    let (done, ended) = std::sync::mpsc::channel();
+    let end = async move {
+        js.shutdown().await;
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || js.close()).await {
+            tracing::error!("the JetStream store did not close cleanly: {error}");
+        }
+        // The reload may have given up.
+        let _ = done.send(());
+    };
+    server.tasks.spawn_on(end, &server.runtime);
+    if ended.recv_timeout(SWITCH_OFF_MAX).is_err() {
+        tracing::warn!("JetStream is switched off, and its streams have not ended yet");
+    }
 }
 
 impl JetStream {

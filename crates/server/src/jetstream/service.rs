@@ -4,10 +4,12 @@
 //! inbox of the stream it is for. One subscription a kind and account, however many streams and consumers there are. What a
 //! stream or consumer does not serve counts as not taken, so that a requester hears "no responders" at once.
 
+use std::collections::HashMap;
 use std::str;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use windjet_protocol::jetstream::api::{self, ApiCall, ConsumerVerb, DomainTarget};
 use windjet_protocol::jetstream::{ApiError, ErrorCode};
 
@@ -28,22 +30,82 @@ pub(super) struct Context {
     pub(super) account: Arc<JsAccount>,
 }
 
-/// Puts the services of an account in place; `None` for an account that has no JetStream, which is told so.
+/// The services of all accounts. They end with it.
+#[derive(Debug, Default)]
+pub(super) struct Services(Mutex<HashMap<Arc<str>, Attached>>);
+
+impl Services {
+    /// Takes all of them away: from now on nobody answers.
+    pub(super) fn detach(&self) {
+        // Leaving an account calls into it.
+        let gone = std::mem::take(&mut *self.0.lock());
+        drop(gone);
+    }
+}
+
+/// The services of one account.
+#[derive(Debug)]
+struct Attached {
+    account: Weak<Account>,
+    enabled: bool,
+    subscriptions: Vec<Arc<Subscription>>,
+}
+
+impl Attached {
+    fn is(&self, account: &Arc<Account>, enabled: bool) -> bool {
+        self.enabled == enabled && std::ptr::eq(self.account.as_ptr(), Arc::as_ptr(account))
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(account) = self.account.upgrade() {
+            for subscription in &self.subscriptions {
+                account.unsubscribe(subscription);
+            }
+        }
+    }
+}
+
+/// Puts the services of an account in place; `None` for an account that has no JetStream, which is told so. Does nothing
+/// when they are there already.
 pub(super) fn attach(
     server: &Arc<Shared>,
     js: &Arc<JetStream>,
     account: &Arc<Account>,
     enabled: Option<Arc<JsAccount>>,
 ) {
-    let subscribe = |pattern: String, service: Arc<dyn Service>| {
-        account.subscribe(Arc::new(Subscription::new(
+    let is_there = |attached: &Attached| attached.is(account, enabled.is_some());
+    if js.services.0.lock().get(&account.name).is_some_and(is_there) {
+        return;
+    }
+    let attached = Attached {
+        account: Arc::downgrade(account),
+        enabled: enabled.is_some(),
+        subscriptions: subscriptions(server, js, account, enabled),
+    };
+    let before = js.services.0.lock().insert(account.name.clone(), attached);
+    drop(before);
+}
+
+fn subscriptions(
+    server: &Arc<Shared>,
+    js: &Arc<JetStream>,
+    account: &Arc<Account>,
+    enabled: Option<Arc<JsAccount>>,
+) -> Vec<Arc<Subscription>> {
+    let mut made = Vec::new();
+    let mut subscribe = |pattern: String, service: Arc<dyn Service>| {
+        let subscription = Arc::new(Subscription::new(
             Bytes::from(pattern),
             None,
             Bytes::from_static(b"0"),
             0,
             account,
             Sink::Service(service),
-        )));
+        ));
+        account.subscribe(subscription.clone());
+        made.push(subscription);
     };
     let Some(enabled) = enabled else {
         let off: Arc<dyn Service> = Arc::new(Off {
@@ -51,7 +113,7 @@ pub(super) fn attach(
             account: Arc::downgrade(account),
         });
         subscribe("$JS.API.>".into(), off);
-        return;
+        return made;
     };
     let context = Context {
         server: Arc::downgrade(server),
@@ -69,6 +131,7 @@ pub(super) fn attach(
     );
     subscribe("$JS.ACK.>".into(), Arc::new(Acks(context.clone())));
     subscribe("$JS.FC.>".into(), Arc::new(Acks(context)));
+    made
 }
 
 /// An account without JetStream.

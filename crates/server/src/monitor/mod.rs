@@ -32,7 +32,7 @@ pub(crate) use healthz::{HealthzOptions, healthz};
 pub(crate) use http::{Variables, open};
 pub(crate) use jsz::jsz;
 pub(crate) use neighbours::{gatewayz, leafz, routez};
-pub(crate) use process::{Process, cores};
+pub(crate) use process::{Process, cores, memory_of_machine};
 pub(crate) use subsz::{SubszOptions, subsz};
 pub(crate) use varz::{FeatureFlags, tags, varz};
 

@@ -52,6 +52,11 @@ impl Process {
     }
 }
 
+/// Bytes of memory that the machine has; `None` where it does not tell.
+pub(crate) fn memory_of_machine() -> Option<u64> {
+    kib("MemTotal:", &std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
 /// Processors that the process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -70,7 +75,12 @@ fn user_and_system(stat: &str) -> Option<u64> {
 }
 
 fn resident(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    kib("VmRSS:", status)
+}
+
+/// Bytes behind a label in a list of sizes in kibibytes.
+fn kib(label: &str, list: &str) -> Option<u64> {
+    let line = list.lines().find_map(|line| line.strip_prefix(label))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

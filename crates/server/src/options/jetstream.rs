@@ -22,9 +22,9 @@ pub struct JetStreamOptions {
     pub domain: Option<String>,
     /// Prefix of the server tag that replicas must differ in; shown in monitoring only.
     pub unique_tag: Option<String>,
-    /// API requests that may wait for their turn; more are dropped. `None` means the default.
+    /// API requests that may wait for their turn in nats-server; shown in monitoring only. `None` means the default.
     pub request_queue_limit: Option<u64>,
-    /// The same for requests that only read. `None` means `request_queue_limit`.
+    /// The same for requests that only read, shown in monitoring only. `None` means `request_queue_limit`.
     pub info_queue_limit: Option<u64>,
     /// Server-wide limits.
     pub limits: JetStreamServerLimits,

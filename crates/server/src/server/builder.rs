@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
 use crate::jetstream::{self, JetStreamError, Medium};
@@ -241,16 +243,14 @@ impl Builder {
     ///
     /// Dropped early, nothing keeps running.
     pub async fn start(self) -> Result<Server, StartError> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(StartError::NoRuntime);
-        }
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         self.options.validate()?;
         let id = self.id.unwrap_or_else(auth::nkey::new_server_id);
         let (options, reload, medium) = (self.options, self.reload, self.medium);
         // Reading certificate files may block.
         let shared = tokio::task::spawn_blocking(move || {
             let authenticator = Authenticator::from_options(&options)?;
-            Shared::new(id, options, authenticator, System::new(reload), medium)
+            Shared::new(id, options, authenticator, System::new(reload), medium, runtime)
         });
         let shared = Arc::new(shared.await.map_err(|_| StartError::NoRuntime)??);
         let server = Server::from_shared(shared.clone());

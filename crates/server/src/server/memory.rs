@@ -8,7 +8,9 @@
 //! With JetStream half of the budget is the store's: a quarter each bounds its cache and its tails, which it keeps to by
 //! itself (`jetstream/open.rs`). They are part of the report.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use windjet_store::Metrics;
 
@@ -17,7 +19,7 @@ use windjet_store::Metrics;
 pub(crate) struct Memory {
     waiting: AtomicU64,
     /// Most that may wait.
-    waiting_max: u64,
+    waiting_max: AtomicU64,
     budget: Option<u64>,
 }
 
@@ -45,15 +47,39 @@ pub struct StorageReport {
     pub budget: Option<u64>,
 }
 
+/// What JetStream of a server runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JetStreamReport {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Most bytes of memory streams: as configured, else three quarters of the machine's memory.
+    pub max_memory: u64,
+    /// Most bytes of file streams: as configured, else three quarters of what was free when it started.
+    pub max_storage: u64,
+    /// Level of the API.
+    pub api_level: u32,
+    /// How long its start took, with the recovery of its streams.
+    pub took: Duration,
+}
+
 impl Memory {
     /// Nothing waiting, within `budget`.
     pub(crate) fn new(budget: Option<u64>, jetstream: bool) -> Self {
-        let share = |budget: u64| if jetstream { budget / 2 } else { budget };
-        Self {
+        let memory = Self {
             waiting: AtomicU64::new(0),
-            waiting_max: budget.map_or(u64::MAX, share),
+            waiting_max: AtomicU64::new(u64::MAX),
             budget,
-        }
+        };
+        memory.share(jetstream);
+        memory
+    }
+
+    /// Gives JetStream its half, or takes it back.
+    pub(crate) fn share(&self, jetstream: bool) {
+        let share = |budget: u64| if jetstream { budget / 2 } else { budget };
+        let max = self.budget.map_or(u64::MAX, share);
+        self.waiting_max.store(max, Ordering::Relaxed);
     }
 
     /// More or fewer bytes wait for one receiver: it had `before` counted and has `now`. False when it grew and the
@@ -64,7 +90,7 @@ impl Memory {
             return true;
         }
         let grown = (now - before) as u64;
-        self.waiting.fetch_add(grown, Ordering::Relaxed) + grown <= self.waiting_max
+        self.waiting.fetch_add(grown, Ordering::Relaxed) + grown <= self.waiting_max.load(Ordering::Relaxed)
     }
 
     /// The count now.

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windjet_protocol::wire::Connect;
@@ -32,7 +33,7 @@ pub use info::PROTOCOL_VERSION;
 pub(crate) use info::{Peer, RUNTIME};
 pub(crate) use listener::open as open_listener;
 pub(crate) use memory::Memory;
-pub use memory::{MemoryReport, StorageReport};
+pub use memory::{JetStreamReport, MemoryReport, StorageReport};
 pub use reload::{Applied, ReloadError, ReloadReport};
 pub use shutdown::ShutdownReport;
 pub use stats::Counts;
@@ -90,7 +91,12 @@ pub(crate) struct Shared {
     /// What monitoring remembers.
     pub(crate) monitor: monitor::State,
     next_name: AtomicU64,
-    jetstream: Option<Arc<JetStream>>,
+    /// A reload switches it on and off.
+    jetstream: ArcSwapOption<JetStream>,
+    /// For a JetStream that a reload switches on.
+    medium: Medium,
+    /// The runtime it was started on.
+    pub(crate) runtime: Handle,
 }
 
 /// Where the listeners ended up.
@@ -126,13 +132,14 @@ impl Shared {
         authenticator: Authenticator,
         system: System,
         medium: Medium,
+        runtime: Handle,
     ) -> Result<Self, StartError> {
         let limits = Limits::of(&options);
         let tls = options.tls.as_ref().map(tls::Setup::build).transpose()?;
         let websocket_tls = tls::of_websocket(&options)?;
         let monitoring_tls = tls::of_monitoring(&options)?;
         let accounts = Accounts::new(&options, &authenticator)?;
-        let jetstream = jetstream::open(&options, medium)?.map(Arc::new);
+        let jetstream = jetstream::open(&options, medium.clone())?.map(Arc::new);
         Ok(Self {
             name: options.server_name.clone().unwrap_or_else(|| id.clone()),
             id,
@@ -158,13 +165,26 @@ impl Shared {
             system,
             monitor: monitor::State::default(),
             next_name: AtomicU64::new(0),
-            jetstream,
+            jetstream: ArcSwapOption::new(jetstream),
+            medium,
+            runtime,
         })
     }
 
     /// JetStream, if the server has it.
-    pub(crate) fn jetstream(&self) -> Option<&Arc<JetStream>> {
-        self.jetstream.as_ref()
+    pub(crate) fn jetstream(&self) -> Option<Arc<JetStream>> {
+        self.jetstream.load_full()
+    }
+
+    /// Switches it on or off; gives back what there was.
+    pub(crate) fn set_jetstream(&self, jetstream: Option<Arc<JetStream>>) -> Option<Arc<JetStream>> {
+        self.memory.share(jetstream.is_some());
+        self.jetstream.swap(jetstream)
+    }
+
+    /// Disk and clock of JetStream.
+    pub(crate) fn medium(&self) -> &Medium {
+        &self.medium
     }
 
     /// JetStream limits of an account in operator mode; `None` where its claims give it no JetStream.
@@ -530,6 +550,20 @@ impl Server {
         profiles
             .filter_map(|profile| profile.identity.as_ref().map(|identity| identity.user.clone()))
             .collect()
+    }
+
+    /// What JetStream runs with; `None` without JetStream.
+    #[must_use]
+    pub fn jetstream_report(&self) -> Option<JetStreamReport> {
+        let js = self.shared().jetstream()?;
+        let size = js.size();
+        Some(JetStreamReport {
+            folder: js.folder.clone(),
+            max_memory: size.memory,
+            max_storage: size.storage,
+            api_level: info::API_LEVEL,
+            took: js.took(),
+        })
     }
 
     /// Client connections now, in-process clients included.

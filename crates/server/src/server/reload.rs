@@ -66,16 +66,23 @@ pub enum ReloadError {
         /// The value that was asked for.
         new: String,
     },
+    /// JetStream cannot be changed in this way without a restart.
+    #[error("config reload not supported for {0}")]
+    JetStreamFixed(&'static str),
+    /// JetStream was to be switched on and does not start.
+    #[error("JetStream does not start: {0}")]
+    JetStream(String),
 }
 
 impl Server {
-    /// Reads certificate files, so call it where blocking is allowed.
+    /// Reads certificate files and waits for the disk when JetStream is switched on or off, so call it where blocking is
+    /// allowed.
     ///
     /// Applies new options as far as a running server can.
     ///
     /// Applied: credentials, users, permissions, accounts, mappings, imports and exports; limits of connections and
-    /// messages; PING and write timing; TLS for new connections; labels; logging and file paths (which the embedding
-    /// program reads). Everything else needs a restart.
+    /// messages; PING and write timing; TLS for new connections; labels; JetStream on or off, its `limits`, more of
+    /// `max_memory_store` and `max_file_store`; logging and file paths (which the embedding program reads). Everything else needs a restart.
     ///
     /// # Errors
     ///
@@ -104,6 +111,11 @@ impl Shared {
         let report = ReloadReport {
             applied: changes::between(&old, &options),
         };
+        let opened = match (&old.jetstream, &options.jetstream) {
+            (None, Some(_)) => jetstream::open(&options, self.medium().clone())
+                .map_err(|error| ReloadError::JetStream(error.to_string()))?,
+            _ => None,
+        };
         self.accounts.apply(&options, &authenticator)?;
         self.limits.store(Arc::new(Limits::of(&options)));
         self.tls.store(tls.map(Arc::new));
@@ -114,7 +126,11 @@ impl Shared {
         self.options.store(Arc::new(options));
         *self.configured_at.lock() = SystemTime::now();
         system::attach(self);
-        jetstream::apply_options(self);
+        match opened {
+            Some(opened) => jetstream::switch_on(self, opened),
+            None if self.options().jetstream.is_none() => jetstream::switch_off(self),
+            None => jetstream::apply_options(self),
+        }
         let live = self.registry.live();
         let surplus = live.len().saturating_sub(max);
         for (n, connection) in live.iter().rev().enumerate() {

@@ -56,7 +56,7 @@ impl Server {
             shared.registry.clear();
             shared.accounts.unlink();
         }
-        if let Some(js) = shared.jetstream().cloned() {
+        if let Some(js) = shared.jetstream() {
             let closed = tokio::task::spawn_blocking(move || js.close()).await;
             if let Ok(Err(error)) = closed {
                 tracing::error!("the JetStream store did not close cleanly: {error}");

@@ -219,3 +219,114 @@ async fn a_consumer_that_nobody_uses_goes_and_its_stream_works_on() {
         .expect("the stream does not answer");
     assert!(server.shutdown(PATIENCE).await.complete);
 }
+
+async fn reload(server: &Server, change: impl FnOnce(&mut windjet_server::Options)) -> Vec<String> {
+    let mut options = (*server.options()).clone();
+    change(&mut options);
+    let server = server.clone();
+    let report = tokio::task::spawn_blocking(move || server.reload(options));
+    let report = report.await.unwrap().unwrap();
+    report.applied.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_switches_jetstream_off_and_on_with_what_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let client = server.client();
+    js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#))
+        .await
+        .unwrap();
+    js.publish("S", "s", "kept").unwrap().await.unwrap();
+    let settings = server.options().jetstream.clone();
+
+    let applied = reload(&server, |options| options.jetstream = None).await;
+    assert!(applied.contains(&"JetStream".to_owned()), "{applied:?}");
+    assert!(server.jetstream().is_none() && server.jetstream_report().is_none());
+    assert!(client.request("$JS.API.INFO", "").await.is_err());
+    assert!(js.publish("S", "s", "lost").is_err());
+    // Its subjects are plain ones, so nobody takes this.
+    assert!(client.request("s", "lost").await.is_err());
+
+    for round in 1..=2 {
+        let applied = reload(&server, |options| options.jetstream.clone_from(&settings)).await;
+        assert!(applied.contains(&"JetStream".to_owned()), "{applied:?}");
+        let js = server.jetstream().unwrap();
+        assert_eq!(js.stream_info("S").await.unwrap().state.messages, round);
+        // Over the wire as well.
+        assert!(client.request("$JS.API.INFO", "").await.is_ok());
+        let ack = client.request("s", "more").await.unwrap();
+        assert_eq!(
+            &ack.payload[..],
+            format!(r#"{{"stream":"S","seq":{}}}"#, round + 1).as_bytes()
+        );
+        reload(&server, |options| options.jetstream = None).await;
+    }
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jetstream_that_cannot_start_refuses_the_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, _) = start(folder.path()).await;
+    let server = Server::builder().start().await.unwrap();
+    let mut options = (*server.options()).clone();
+    options.jetstream.clone_from(&first.options().jetstream);
+    options.max_payload = 5;
+    let reloading = server.clone();
+    let refused = tokio::task::spawn_blocking(move || reloading.reload(options).unwrap_err());
+    let refused = refused.await.unwrap().to_string();
+    assert!(refused.starts_with("JetStream does not start: "), "{refused}");
+    assert!(server.jetstream().is_none());
+    assert_ne!(server.options().max_payload, 5);
+}
+
+/// Other accounts and streams count as well; what goes makes room, and so does a reload.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_refuses_publishes_of_every_stream_of_the_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = windjet_server::Options::default();
+    let mut settings = windjet_server::options::JetStreamOptions::default();
+    settings.store_dir = Some(folder.path().to_owned());
+    settings.max_memory_store = Some(1000);
+    settings.max_file_store = Some(1 << 20);
+    options.jetstream = Some(settings);
+    let server = Server::builder().options(options).start().await.unwrap();
+    let js = server.jetstream().unwrap();
+    for (name, storage) in [("A", "memory"), ("B", "memory"), ("F", "file")] {
+        let settings = format!(r#"{{"name":"{name}","subjects":["{name}"],"storage":"{storage}"}}"#);
+        js.create_stream(config(&settings)).await.unwrap();
+    }
+    let publish = |stream: &'static str| {
+        let publish = js.publish(stream, stream, vec![0; 600]);
+        async { publish.unwrap().await }
+    };
+    publish("A").await.unwrap();
+    // The bound is passed by the message that reaches it, as in nats-server.
+    publish("B").await.unwrap();
+    for stream in ["A", "B"] {
+        let refused = publish(stream).await.unwrap_err();
+        assert!(
+            matches!(&refused, PublishError::Refused(error) if error.is(ErrorCode::InsufficientResources)),
+            "{refused}"
+        );
+        assert!(refused.is_retryable());
+    }
+    publish("F").await.unwrap();
+    js.purge_stream("A", PurgeRequest::default()).await.unwrap();
+    publish("B").await.unwrap();
+    publish("B").await.unwrap_err();
+    js.delete_stream("B").await.unwrap();
+    publish("A").await.unwrap();
+    publish("A").await.unwrap();
+    publish("A").await.unwrap_err();
+    let applied = reload(&server, |options| {
+        if let Some(settings) = &mut options.jetstream {
+            settings.max_memory_store = Some(2000);
+        }
+    })
+    .await;
+    assert_eq!(applied, ["JetStream max_mem_store = 1.95 KB"]);
+    publish("A").await.unwrap();
+    assert!(server.shutdown(PATIENCE).await.complete);
+}

@@ -76,8 +76,12 @@ fn server(cx: &mut Context<'_>, map: &Map) -> Option<JetStreamOptions> {
             "limits" => options.limits = limits(cx, node),
             "request_queue_limit" => {
                 options.request_queue_limit = whole(cx, key, node).and_then(positive_limit);
+                cx.ignored(key, node);
             }
-            "info_queue_limit" => options.info_queue_limit = whole(cx, key, node).and_then(positive_limit),
+            "info_queue_limit" => {
+                options.info_queue_limit = whole(cx, key, node).and_then(positive_limit);
+                cx.ignored(key, node);
+            }
             "max_outstanding_catchup" | "max_buffered_size" => {
                 if size(cx, &name, node).is_some() {
                     cx.ignored(key, node);

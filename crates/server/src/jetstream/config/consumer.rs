@@ -24,7 +24,8 @@ pub(crate) struct Rules {
 impl JetStream {
     /// The rules for consumers of a stream.
     pub(crate) fn consumer_rules(&self, account: &JsAccount, stream: &StreamConfig) -> Rules {
-        let limits = &self.options().limits;
+        let options = self.options();
+        let limits = &options.limits;
         let of_account = account
             .limits()
             .max_ack_pending

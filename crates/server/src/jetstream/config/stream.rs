@@ -56,25 +56,23 @@ impl Streams for Neighbours<'_> {
             StorageType::Memory => usage.reserved_memory,
             StorageType::File => usage.reserved_storage,
         };
-        let options = self.js.options();
+        let size = self.js.size();
         let server_max = match storage {
-            StorageType::Memory => options.max_memory_store,
-            StorageType::File => options.max_file_store,
+            StorageType::Memory => size.memory,
+            StorageType::File => size.storage,
         };
         let own = self.account.usage(Some(name));
         let mut server = of(&own);
-        if server_max.is_some() {
-            for other in self.js.accounts() {
-                if !Arc::ptr_eq(&other, &self.account) {
-                    server = server.saturating_add(of(&other.usage(None)));
-                }
+        for other in self.js.accounts() {
+            if !Arc::ptr_eq(&other, &self.account) {
+                server = server.saturating_add(of(&other.usage(None)));
             }
         }
         Reserved {
             streams: own.streams,
             account: of(&own),
             server,
-            server_max,
+            server_max: Some(server_max),
         }
     }
 }

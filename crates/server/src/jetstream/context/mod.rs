@@ -91,7 +91,7 @@ impl Server {
     /// JetStream of an account; `None` when the server runs without it or the account has none.
     #[must_use]
     pub fn jetstream_of(&self, account: &str) -> Option<JetStreamContext> {
-        let js = self.shared().jetstream()?.clone();
+        let js = self.shared().jetstream()?;
         let account = js.account(account)?;
         Some(JetStreamContext {
             server: self.shared().clone(),

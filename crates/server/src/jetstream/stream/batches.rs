@@ -129,10 +129,9 @@ impl Task {
         let known = Known::new(
             &self.writer,
             &self.consumers,
-            &self.account,
+            &self.quota,
             &self.ingest,
             &self.upkeep,
-            rules.memory,
         );
         let accepted = self.batches.atomic.accept(rules, &known, message, now.mono);
         self.batches.touched(now);
@@ -161,10 +160,9 @@ impl Task {
             let known = Known::new(
                 &self.writer,
                 &self.consumers,
-                &self.account,
+                &self.quota,
                 &self.ingest,
                 &self.upkeep,
-                rules.memory,
             );
             match batch.decide(rules, &known) {
                 Ok(planned) => break planned,

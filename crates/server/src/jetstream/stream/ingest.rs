@@ -19,7 +19,6 @@ use super::outbox::Out;
 use super::task::{Feed, Task};
 use super::upkeep::Upkeep;
 use crate::jetstream::JetStream;
-use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
 use crate::jetstream::publish::check::{Incoming, Place, Plan, Stop, check};
@@ -30,6 +29,7 @@ use crate::jetstream::publish::republish::Republisher;
 use crate::jetstream::publish::rules::Rules;
 use crate::jetstream::publish::schedule::{Part, Schedules};
 use crate::jetstream::publish::view::{NotYet, View};
+use crate::jetstream::quota::Quota;
 
 /// What publishing into a stream needs besides its configuration.
 #[derive(Debug)]
@@ -90,30 +90,27 @@ fn rules(config: &StreamConfig, js: &JetStream) -> Rules {
 pub(super) struct Known<'t> {
     writer: &'t StreamWriter,
     consumers: &'t Consumers,
-    account: &'t JsAccount,
+    quota: &'t Quota,
     totals: &'t Totals,
     schedules: &'t Schedules,
     last_id: &'t [u8],
-    memory: bool,
 }
 
 impl<'t> Known<'t> {
     pub(super) fn new(
         writer: &'t StreamWriter,
         consumers: &'t Consumers,
-        account: &'t JsAccount,
+        quota: &'t Quota,
         ingest: &'t Ingest,
         upkeep: &'t Upkeep,
-        memory: bool,
     ) -> Self {
         Self {
             writer,
             consumers,
-            account,
+            quota,
             totals: &ingest.totals,
             schedules: &upkeep.schedules,
             last_id: ingest.last_id.as_deref().unwrap_or_default(),
-            memory,
         }
     }
 
@@ -186,11 +183,11 @@ impl View for Known<'_> {
     }
 
     fn server_full(&self) -> bool {
-        false
+        self.quota.server_full(self.writer.bytes())
     }
 
     fn account_full(&self, size: u64) -> bool {
-        self.account.is_full(self.memory, size)
+        self.quota.account_full(self.writer.bytes(), size)
     }
 
     fn counter(&self, subject: &[u8]) -> Result<Counted, ApiError> {
@@ -238,10 +235,9 @@ impl Task {
             let known = Known::new(
                 &self.writer,
                 &self.consumers,
-                &self.account,
+                &self.quota,
                 &self.ingest,
                 &self.upkeep,
-                rules.memory,
             );
             return match check(rules, &known, message, Place::Alone) {
                 Ok(plan) => match self.store(message, plan) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use windjet_protocol::jetstream::publish::{PubAck, encode_pub_error};
-use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, StreamConfig};
+use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, StorageType, StreamConfig};
 use windjet_store::StreamWriter;
 
 use super::Stream;
@@ -36,6 +36,7 @@ use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
 use crate::jetstream::mailbox;
+use crate::jetstream::quota::Quota;
 use crate::server::Shared;
 
 /// Publishes of one turn.
@@ -59,6 +60,8 @@ pub(crate) struct Task {
     pub(super) batches: OpenBatches,
     pub(super) upkeep: Upkeep,
     pub(super) limits: Limits,
+    /// What it takes, against the bounds of account and server.
+    pub(super) quota: Quota,
     /// Publishes taken from the inbox that the store could not take yet.
     pub(super) waiting: VecDeque<Item>,
     /// Calls that wait for a purge to be committed before they are looked at.
@@ -183,6 +186,7 @@ impl Task {
             }
         };
         if committed > before {
+            self.quota.count(self.writer.bytes());
             self.stream.tell_followers();
             self.watch_limits(false);
         }
@@ -373,10 +377,13 @@ impl Task {
     ) -> Self {
         let config = stream.config();
         let ingest = Ingest::new(&config, &js);
+        let memory = config.storage == StorageType::Memory;
+        let quota = Quota::new(js.clone(), account.clone(), memory, writer.bytes());
         let mut task = Self {
             consumers: Consumers::default(),
             upkeep: Upkeep::default(),
             limits: Limits::default(),
+            quota,
             batches: OpenBatches::new(&js),
             server,
             js,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Applied;
-use crate::config::format_duration;
+use crate::config::{format_duration, format_size};
 use crate::options::{Options, UserOptions, WriteTimeoutPolicy};
 use crate::server::default_auth_timeout;
 
@@ -23,6 +23,7 @@ pub(super) fn between(old: &Options, new: &Options) -> Vec<Applied> {
     }
     list.named("websocket tls", differ(&old.websocket, &new.websocket));
     limits(&mut list, old, new);
+    jetstream(&mut list, old, new);
     list.value("pid_file", &path(&old.pid_file), &path(&new.pid_file));
     list.value(
         "ports_file_dir",
@@ -100,6 +101,25 @@ fn authorization(list: &mut List, old: &Options, new: &Options) {
         "authorization timeout",
         &timeout(old).as_secs_f64(),
         &timeout(new).as_secs_f64(),
+    );
+}
+
+fn jetstream(list: &mut List, old: &Options, new: &Options) {
+    list.named("JetStream", old.jetstream.is_some() != new.jetstream.is_some());
+    let (Some(before), Some(after)) = (&old.jetstream, &new.jetstream) else {
+        return;
+    };
+    list.named("JetStream limits", differ(&before.limits, &after.limits));
+    let size = |size: Option<u64>| size.map(format_size).unwrap_or_default();
+    list.value(
+        "JetStream max_mem_store",
+        &size(before.max_memory_store),
+        &size(after.max_memory_store),
+    );
+    list.value(
+        "JetStream max_file_store",
+        &size(before.max_file_store),
+        &size(after.max_file_store),
     );
 }
 

@@ -7,7 +7,10 @@ use std::net::SocketAddr;
 
 use super::ReloadError;
 use crate::config::format_duration;
-use crate::options::{ListenAddress, Options, TlsOptions, WebSocketOptions};
+use crate::options::{JetStreamOptions, ListenAddress, Options, TlsOptions, WebSocketOptions};
+
+/// Requests that may wait where `request_queue_limit` is not configured, as nats-server tells it.
+const QUEUE_LIMIT: u64 = 10_000;
 
 /// Refuses the first such change. `client` is where clients are listened for.
 pub(super) fn check(old: &Options, new: &Options, client: Option<SocketAddr>) -> Result<(), ReloadError> {
@@ -46,6 +49,7 @@ pub(super) fn check(old: &Options, new: &Options, client: Option<SocketAddr>) ->
         &format_duration(old.lame_duck_grace_period),
         &format_duration(new.lame_duck_grace_period),
     );
+    check_jetstream(&mut check, old, new);
     check_monitoring(&mut check, old, new);
     check.debug("Websocket", &fixed_websocket(old), &fixed_websocket(new));
     check.same(
@@ -55,8 +59,58 @@ pub(super) fn check(old: &Options, new: &Options, client: Option<SocketAddr>) ->
     );
     match check.0 {
         Some(error) => Err(error),
-        None => Ok(()),
+        None => check_store(old, new),
     }
+}
+
+/// What of the `jetstream` block shows in a difference even where JetStream is switched on or off.
+fn check_jetstream(check: &mut Check, old: &Options, new: &Options) {
+    let default = JetStreamOptions::default();
+    let before = old.jetstream.as_ref().unwrap_or(&default);
+    let after = new.jetstream.as_ref().unwrap_or(&default);
+    check.same("JetStreamDomain", &text(&before.domain), &text(&after.domain));
+    if old.jetstream.is_none() || new.jetstream.is_none() {
+        return;
+    }
+    check.same("NoJetStreamStrict", &!before.strict, &!after.strict);
+    let tag = |options: &JetStreamOptions| text(&options.unique_tag);
+    check.same("JetStreamUniqueTag", &tag(before), &tag(after));
+    let requests = |options: &JetStreamOptions| options.request_queue_limit.unwrap_or(QUEUE_LIMIT);
+    check.same("JetStreamRequestQueueLimit", &requests(before), &requests(after));
+    let infos = |options: &JetStreamOptions| options.info_queue_limit.unwrap_or(requests(options));
+    check.same("JetStreamInfoQueueLimit", &infos(before), &infos(after));
+    let sync = |options: &JetStreamOptions| match options.sync_interval {
+        Some(every) => format_duration(every),
+        None => "always".to_owned(),
+    };
+    check.same("SyncInterval", &sync(before), &sync(after));
+}
+
+/// A running store keeps its folder, and its bounds may only grow.
+fn check_store(old: &Options, new: &Options) -> Result<(), ReloadError> {
+    let (Some(before), Some(after)) = (&old.jetstream, &new.jetstream) else {
+        return Ok(());
+    };
+    let bounds = [
+        (before.max_memory_store, after.max_memory_store),
+        (before.max_file_store, after.max_file_store),
+    ];
+    let some = |found: fn(&(Option<u64>, Option<u64>)) -> bool| bounds.iter().any(found);
+    let folder = |jetstream: &JetStreamOptions, options: &Options| {
+        jetstream.store_dir.clone().or_else(|| options.store_dir.clone())
+    };
+    let fixed = if some(|bound| matches!(bound, (Some(_), None))) {
+        "jetstream max memory and max store"
+    } else if some(|bound| matches!(bound, (None, Some(_)))) {
+        "jetstream dynamic max memory and store"
+    } else if some(|bound| bound.1 < bound.0) {
+        "decreasing jetstream max memory and store"
+    } else if folder(before, old) != folder(after, new) {
+        "jetstream storage directory"
+    } else {
+        return Ok(());
+    };
+    Err(ReloadError::JetStreamFixed(fixed))
 }
 
 fn check_monitoring(check: &mut Check, old: &Options, new: &Options) {
@@ -166,6 +220,53 @@ mod tests {
         check(&listening(None), &listening(None), client).unwrap();
         check(&listening(Some(5000)), &listening(None), client).unwrap();
         check(&listening(None), &listening(Some(5000)), client).unwrap();
+    }
+
+    #[test]
+    fn a_running_jetstream_keeps_its_folder_and_never_gets_less() {
+        let with = |change: fn(&mut JetStreamOptions)| {
+            let mut options = listening(None);
+            change(options.jetstream.insert(JetStreamOptions::default()));
+            options
+        };
+        let bounded = with(|js| js.max_memory_store = Some(10));
+        for (old, new, what) in [
+            (
+                &bounded,
+                with(|js| js.max_memory_store = Some(9)),
+                "decreasing jetstream max memory and store",
+            ),
+            (&bounded, with(|_| ()), "jetstream max memory and max store"),
+            (
+                &with(|_| ()),
+                bounded.clone(),
+                "jetstream dynamic max memory and store",
+            ),
+            (
+                &with(|_| ()),
+                with(|js| js.store_dir = Some("other".into())),
+                "jetstream storage directory",
+            ),
+            (
+                &with(|_| ()),
+                with(|js| js.domain = Some("hub".into())),
+                "JetStreamDomain: old=, new=hub",
+            ),
+            (
+                &with(|_| ()),
+                with(|js| js.strict = false),
+                "NoJetStreamStrict: old=false, new=true",
+            ),
+        ] {
+            assert_eq!(
+                refusal(old, &new),
+                format!("config reload not supported for {what}")
+            );
+        }
+        let client = Some("127.0.0.1:5000".parse().unwrap());
+        check(&bounded, &with(|js| js.max_memory_store = Some(11)), client).unwrap();
+        check(&bounded, &listening(None), client).unwrap();
+        check(&listening(None), &bounded, client).unwrap();
     }
 
     #[test]
