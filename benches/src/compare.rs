@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             scenario: &*scenario,
             cores: &cores,
             length,
-            rounds: args.rounds,
+            rounds: args.rounds.min(scenario.rounds_at_most()),
         }
         .run(&ours, &reference)
         .with_context(|| scenario.name())?;
@@ -144,16 +144,22 @@ impl Rounds<'_> {
                 .collect();
         }
         let (ours, reference) = (self.start(ours)?, self.start(reference)?);
-        for server in [&ours, &reference] {
-            self.round(server).context("warm-up")?;
-        }
+        self.our_round(&ours).context("warm-up")?;
+        self.round(&reference).context("warm-up")?;
         (0..self.rounds)
-            .map(|_| Ok((self.round(&ours)?, self.round(&reference)?)))
+            .map(|_| Ok((self.our_round(&ours)?, self.round(&reference)?)))
             .collect()
     }
 
     fn start(&self, program: &Program) -> Result<Server> {
-        program.start(self.scenario.server_args(), self.cores)
+        program.start(self.scenario.server_args(), self.scenario.config(), self.cores)
+    }
+
+    fn our_round(&self, server: &Server) -> Result<Sample> {
+        match self.scenario.inside(self.cores, self.length) {
+            Some(inside) => inside,
+            None => self.round(server),
+        }
     }
 
     fn round(&self, server: &Server) -> Result<Sample> {

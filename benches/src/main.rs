@@ -9,7 +9,7 @@
 //! could not count exactly. A round in which one message is lost or doubled is an error, not a sample.
 //!
 //! Where to look: `scenario` says what is measured (one file per family), `flood` and `pingpong` are the
-//! two load loops over raw sockets, `frames` and `session` the little they know of the wire, `server`
+//! two load loops over raw sockets, `frames` and `session` the little they know of the wire, `peer` the same for JetStream, `server`
 //! starts and stops the processes, `compare` orders the rounds, `report` writes the table.
 //!
 //! ```text
@@ -28,6 +28,7 @@ mod flood;
 mod frames;
 mod machine;
 mod metric;
+mod peer;
 mod pingpong;
 mod profile;
 mod report;
@@ -57,6 +58,9 @@ enum Command {
     Profile(profile::Args),
     /// List the scenarios.
     List,
+    /// Publish into a server of this very process; started by a scenario.
+    #[command(hide = true)]
+    Inside(scenario::InsideArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +77,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Compare(args) => compare::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Inside(args) => scenario::run_inside(&args),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:24} {}", scenario.name(), scenario.about());

@@ -24,6 +24,8 @@ pub(crate) enum Metric {
     RssMib,
     /// Growth of the proportional set size per connection, in KiB.
     PssPerConnectionKib,
+    /// From the start of a process to its first right answer, in milliseconds.
+    RestartMs,
     /// Processor time of the server per second of the round: 1.0 is one core kept busy.
     ServerShare,
     /// The same for the load generator.
@@ -50,6 +52,7 @@ impl Metric {
             Self::PssMib => "PSS, MiB",
             Self::RssMib => "RSS, MiB",
             Self::PssPerConnectionKib => "PSS per connection, KiB",
+            Self::RestartMs => "restart, ms",
             Self::ServerShare => "server, cores busy",
             Self::LoadShare => "load, cores busy",
         }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("no scenario is called {}", args.scenario))?;
     let cores = args.pinning.cores();
     machine::pin(&cores.load)?;
-    let server = Program::at(&args.server)?.start(scenario.server_args(), &cores)?;
+    let server = Program::at(&args.server)?.start(scenario.server_args(), scenario.config(), &cores)?;
     println!("pid {}", server.pid());
     let deadline = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < deadline {

@@ -2,13 +2,15 @@
 //!
 //! Both sides are started the same way: through a symbolic link named `nats-server` in a folder of their
 //! own, with the reference server's flags, on a port the system picks and the server reports through its
-//! ports file. Dropping a [`Server`] kills the process and removes the folder.
+//! ports file. Dropping a [`Server`] kills the process and removes the folder. A killed server can be launched again on
+//! the same folder and port.
 
 use std::{
     fs::File,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +22,7 @@ use crate::{
     wait,
 };
 
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A program that can be started as a server.
 #[derive(Debug, Clone)]
@@ -42,43 +44,23 @@ impl Program {
     }
 
     /// Starts the program on the server's cores; afterwards the calling thread is on the load's cores.
-    pub(crate) fn start(&self, extra_args: &[&str], cores: &Cores) -> Result<Server> {
+    pub(crate) fn start(&self, extra_args: &[&str], config: Option<&str>, cores: &Cores) -> Result<Server> {
         let folder = tempfile::Builder::new().prefix("windjet-bench-").tempdir()?;
-        let link = folder.path().join("nats-server");
-        place(&self.path, &link)?;
-        let log = folder.path().join("log");
-        let mut command = Command::new(&link);
-        command
-            .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir"])
-            .arg(folder.path())
-            .args(extra_args)
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(File::create(&log)?)
-            .stderr(File::options().append(true).open(&log)?);
-        // A child inherits the cores of the thread that starts it, and both runtimes size their pools by it.
-        machine::pin(&cores.server)?;
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting {}", self.path.display()));
-        machine::pin(&cores.load)?;
-        let mut child = child?;
-        let found = wait::until(START_LIMIT, || match child.try_wait() {
-            Ok(None) => read_ports(folder.path()).map(Some),
-            _ => Some(None),
-        });
-        match found.flatten() {
-            Some(address) => Ok(Server {
-                child,
-                address,
-                _folder: folder,
-            }),
-            None => {
-                let _already_gone = child.kill();
-                let log = std::fs::read_to_string(&log).unwrap_or_default();
-                bail!("{} did not come up; its log:\n{log}", self.path.display())
-            }
+        place(&self.path, &folder.path().join("nats-server"))?;
+        let mut args: Vec<String> = extra_args.iter().map(|&arg| arg.to_owned()).collect();
+        if let Some(config) = config {
+            std::fs::write(folder.path().join("config"), config)?;
+            args.extend(["-c".to_owned(), "config".to_owned()]);
         }
+        let mut server = Server {
+            child: Mutex::new(None),
+            address: ([127, 0, 0, 1], 0).into(),
+            args,
+            cores: cores.clone(),
+            folder,
+        };
+        server.address = server.launch()?;
+        Ok(server)
     }
 }
 
@@ -112,16 +94,79 @@ fn read_ports(folder: &Path) -> Option<SocketAddr> {
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    child: Child,
+    child: Mutex<Option<Child>>,
     /// Where clients connect.
     pub(crate) address: SocketAddr,
-    _folder: TempDir,
+    args: Vec<String>,
+    cores: Cores,
+    folder: TempDir,
 }
 
 impl Server {
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the process, on the port it had before if it had one, and waits until it serves.
+    pub(crate) fn launch(&self) -> Result<SocketAddr> {
+        let folder = self.folder.path();
+        let log = folder.join("log");
+        let port = match self.address.port() {
+            0 => "-1".to_owned(),
+            port => port.to_string(),
+        };
+        let mut command = Command::new(folder.join("nats-server"));
+        command
+            .args(["-a", "127.0.0.1", "-p", &port, "--ports_file_dir"])
+            .arg(folder)
+            .args(&self.args)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(File::create(&log)?)
+            .stderr(File::options().append(true).open(&log)?);
+        // A child inherits the cores of the thread that starts it, and both runtimes size their pools by it.
+        machine::pin(&self.cores.server)?;
+        let child = command.spawn().context("starting the server");
+        machine::pin(&self.cores.load)?;
+        let mut child = child?;
+        let found = wait::until(START_LIMIT, || match child.try_wait() {
+            Ok(None) => read_ports(folder).map(Some),
+            _ => Some(None),
+        });
+        *self.child() = Some(child);
+        match found.flatten() {
+            Some(address) => Ok(address),
+            None => {
+                self.kill()?;
+                let log = std::fs::read_to_string(&log).unwrap_or_default();
+                bail!("the server did not come up; its log:\n{log}")
+            }
+        }
+    }
+
+    /// Ends the process as `kill -9` does.
+    pub(crate) fn kill(&self) -> Result<()> {
+        let child = self.child().take();
+        if let Some(mut child) = child {
+            let _already_gone = child.kill();
+            child.wait()?;
+        }
+        // The files that name the ports outlive a process that was killed.
+        for entry in std::fs::read_dir(self.folder.path())?.flatten() {
+            if entry
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "ports")
+            {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     /// The server's process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child().as_ref().map_or(0, Child::id)
     }
 
     /// Processor time used so far.
@@ -137,8 +182,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _already_gone = self.child.kill();
-        let _already_reaped = self.child.wait();
+        if let Some(child) = self.child().as_mut() {
+            let _already_gone = child.kill();
+            let _already_reaped = child.wait();
+        }
     }
 }
 

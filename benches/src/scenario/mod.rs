@@ -5,6 +5,7 @@
 //! it in that file's `all`.
 
 mod connections;
+mod jetstream;
 mod mixed;
 mod official;
 mod publish;
@@ -16,9 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+pub(crate) use jetstream::{InsideArgs, run_inside};
+
 use crate::{
     flood::{Flood, Moved},
-    machine,
+    machine::{self, Cores},
     metric::{Metric, Sample},
     server::Server,
 };
@@ -42,6 +45,21 @@ pub(crate) trait Scenario {
         &[]
     }
 
+    /// Configuration file the servers are started with, if they need one.
+    fn config(&self) -> Option<&str> {
+        None
+    }
+
+    /// Our side's round where it is not run against a server process of its own but inside this machine's `cores`.
+    fn inside(&self, _cores: &Cores, _length: Duration) -> Option<Result<Sample>> {
+        None
+    }
+
+    /// Rounds on each server at most, where one takes long.
+    fn rounds_at_most(&self) -> usize {
+        usize::MAX
+    }
+
     /// Whether each round needs a server that has served nobody yet.
     fn fresh_server(&self) -> bool {
         false
@@ -63,6 +81,7 @@ pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
     all.extend(mixed::all());
     all.extend(connections::all());
     all.extend(official::all());
+    all.extend(jetstream::all());
     all
 }
 

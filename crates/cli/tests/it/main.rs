@@ -5,6 +5,7 @@
 mod batches;
 mod config;
 mod flags;
+mod jetstream;
 mod nats;
 mod serve;
 mod signals;
