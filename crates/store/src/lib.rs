@@ -67,7 +67,7 @@ pub use index::{ConsumerRecord, Matcher, StreamState, SubjectRow};
 pub use options::{Compression, Durability, Storage, StoreOptions, StreamOptions};
 pub use record::SeqRange;
 pub use report::{Finding, RecoveryReport, Why};
-pub use store::{Health, Metrics, Step, Store, verify};
+pub use store::{Health, Metrics, Probe, ProbeError, Step, Store, verify};
 pub use stream::message::Message;
 pub use stream::op::{Append, Op, Purge, Ticket};
 pub use stream::reader::{Found, FoundSeq, ReadTicket, StreamReader, TimeTicket};

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use windjet_store::{
-    Append, Disk, DiskFile, DiskLock, Health, LockError, Op, SimClock, SimDisk, Step, Store, StoreOptions,
-    StreamOptions,
+    Append, Disk, DiskFile, DiskLock, Health, LockError, Op, ProbeError, SimClock, SimDisk, Step, Store,
+    StoreOptions, StreamOptions,
 };
 
 /// A gate that syncs of files with a prefix wait at while it is closed.
@@ -168,4 +168,74 @@ fn health_is_red_while_a_sync_has_run_for_ten_seconds() {
         });
         assert_eq!(store.health(), Health::Good, "{file}");
     }
+}
+
+fn started(gate: &Arc<Gate>) -> Store {
+    let disk = Arc::new(Slow {
+        disk: SimDisk::new(1),
+        gate: gate.clone(),
+    });
+    let options = StoreOptions {
+        ballast: false,
+        ..StoreOptions::default()
+    };
+    let (mut store, _) = Store::open(options, disk, Arc::new(SimClock::new(1))).unwrap();
+    store.start().unwrap();
+    store
+}
+
+/// An idle store notices nothing by itself: health stays good however dead the disk is.
+#[test]
+fn a_probe_of_a_disk_that_hangs_ends_by_its_time_and_goes_through_when_it_returned() {
+    let gate = Arc::new(Gate::default());
+    let store = started(&gate);
+    let probe = store.probe();
+    assert_eq!(probe.run(Duration::from_secs(30)), Ok(()));
+    gate.close("journal");
+    let short = Duration::from_millis(20);
+    assert_eq!(probe.run(short), Err(ProbeError::TimedOut(short)));
+    gate.open();
+    assert_eq!(probe.run(Duration::from_secs(30)), Ok(()));
+    store.close().unwrap();
+    assert_eq!(probe.run(Duration::from_secs(30)), Err(ProbeError::Closed));
+}
+
+#[test]
+fn a_probe_is_a_sync_of_the_journal_and_no_operation_of_a_stream() {
+    let store = started(&Arc::default());
+    let before = store.metrics().syncs;
+    for n in 1..=3 {
+        store.probe().run(Duration::from_secs(30)).unwrap();
+        assert!(store.metrics().syncs >= before + n);
+    }
+    store.close().unwrap();
+}
+
+#[test]
+fn a_probe_without_threads_says_so_at_once() {
+    let options = StoreOptions {
+        ballast: false,
+        ..StoreOptions::default()
+    };
+    let disk = Arc::new(SimDisk::new(1));
+    let (store, _) = Store::open(options, disk, Arc::new(SimClock::new(1))).unwrap();
+    let asked = store.probe().run(Duration::from_secs(30));
+    assert_eq!(asked, Err(ProbeError::Closed));
+}
+
+#[test]
+fn a_probe_finds_the_failure_that_nobody_has_met_yet() {
+    let options = StoreOptions {
+        ballast: false,
+        ..StoreOptions::default()
+    };
+    let disk = Arc::new(SimDisk::new(1));
+    let (mut store, _) = Store::open(options, disk.clone(), Arc::new(SimClock::new(1))).unwrap();
+    store.start().unwrap();
+    let probe = store.probe();
+    probe.run(Duration::from_secs(30)).unwrap();
+    disk.fail_syncs(Some(("journal", io::ErrorKind::Other)));
+    assert_eq!(store.health(), Health::Good);
+    assert_eq!(probe.run(Duration::from_secs(30)), Err(ProbeError::Failed));
+    assert_eq!(store.health(), Health::Failed);
 }

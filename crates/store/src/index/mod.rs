@@ -206,10 +206,15 @@ impl StreamIndex {
             deleted: (self.last_seq + 1)
                 .saturating_sub(self.first_seq)
                 .saturating_sub(self.messages),
-            lost: self.lost.iter().map(|(first, last)| last - first + 1).sum(),
+            lost: self.lost(),
             consumers: self.consumers.len() as u64,
             ids_forgotten: self.ids.forgotten(),
         }
+    }
+
+    /// Messages lost to damage.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.iter().map(|(first, last)| last - first + 1).sum()
     }
 
     /// The newest operation that may be answered: those behind one whose bytes are not overwritten yet wait with it.

@@ -14,12 +14,19 @@
 //! | `windjet_store_quarantined_total` | counter | findings of recovery that cost something |
 //! | `windjet_store_refused_total` | counter, by `reason` | operations that were not staged |
 //! | `windjet_store_stream_records_total` | counter, by `stream` | sequences committed |
+//! | `windjet_store_stream_unsynced_seconds` | gauge, by `stream` | how long what is acknowledged may be without a sync: 0 when it is synced first, infinite when nothing but the system syncs it, or when it is kept in memory only |
+//! | `windjet_store_stream_lost_records` | gauge, by `stream` | sequences that count as lost to damage |
+//! | `windjet_store_stream_quarantined_records_total` | counter, by `stream` | sequences that recovery could not read; a finding that knows no sequences counts as one |
+//!
+//! The gauges of a stream are 0 when it was deleted.
 
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::error::StageError;
+use crate::index::StreamIndex;
+use crate::options::{Durability, Storage};
 use crate::report::RecoveryReport;
 
 /// Handles made when the store opens, so that measuring allocates nothing.
@@ -64,11 +71,12 @@ impl Meters {
         gauge!("windjet_store_recovery_seconds").set(took.as_secs_f64());
         let quarantined = report.findings.iter().filter(|f| f.why.costs()).count();
         counter!("windjet_store_quarantined_total").increment(quarantined as u64);
-    }
-
-    /// The counter of a stream's committed sequences.
-    pub(crate) fn of_stream(name: &str) -> Counter {
-        counter!("windjet_store_stream_records_total", "stream" => name.to_owned())
+        for finding in report.findings.iter().filter(|f| f.why.costs()) {
+            let Some(stream) = &finding.stream else { continue };
+            let records = finding.seqs.map_or(1, |seqs| seqs.last - seqs.first + 1);
+            counter!("windjet_store_stream_quarantined_records_total", "stream" => stream.clone())
+                .increment(records);
+        }
     }
 
     pub(crate) fn refused(&self, why: StageError) {
@@ -77,6 +85,65 @@ impl Meters {
             StageError::DiskFull => self.disk_full.increment(1),
             StageError::Failed => self.failed.increment(1),
             _ => {}
+        }
+    }
+}
+
+/// What is measured of one stream.
+pub(crate) struct StreamMeters {
+    /// Sequences committed.
+    pub(crate) records: Counter,
+    unsynced: Gauge,
+    lost: Gauge,
+}
+
+impl StreamMeters {
+    /// Of a stream that is there.
+    pub(crate) fn new(index: &StreamIndex) -> Self {
+        let label = || index.options.name.clone();
+        let meters = Self {
+            records: counter!("windjet_store_stream_records_total", "stream" => label()),
+            unsynced: gauge!("windjet_store_stream_unsynced_seconds", "stream" => label()),
+            lost: gauge!("windjet_store_stream_lost_records", "stream" => label()),
+        };
+        if index.deleted {
+            meters.gone();
+        } else {
+            meters.tell(Told::of(index));
+        }
+        meters
+    }
+
+    /// Tells what changes seldom.
+    pub(crate) fn tell(&self, told: Told) {
+        self.unsynced.set(told.unsynced);
+        self.lost.set(told.lost as f64);
+    }
+
+    /// The stream is deleted.
+    pub(crate) fn gone(&self) {
+        self.unsynced.set(0.0);
+        self.lost.set(0.0);
+    }
+}
+
+/// What changes seldom of a stream, told when it did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Told {
+    unsynced: f64,
+    lost: u64,
+}
+
+impl Told {
+    pub(crate) fn of(index: &StreamIndex) -> Self {
+        let unsynced = match (index.options.storage, index.options.durability) {
+            (Storage::Memory, _) | (_, Durability::Os) => f64::INFINITY,
+            (_, Durability::Interval(every)) => every.as_secs_f64(),
+            (_, Durability::Sync) => 0.0,
+        };
+        Self {
+            unsynced,
+            lost: index.lost(),
         }
     }
 }

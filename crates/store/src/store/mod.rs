@@ -13,6 +13,7 @@ mod ids;
 mod keeper;
 mod memory;
 pub(crate) mod meters;
+mod probe;
 mod pump;
 mod recover;
 mod replay;
@@ -30,6 +31,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 
 use keeper::Keeper;
+pub use probe::{Probe, ProbeError};
 use pump::Pump;
 pub use pump::Step;
 pub use verify::verify;
@@ -61,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) segments: Arc<Segments>,
     pub(crate) list: Mutex<Listed>,
     pub(crate) wakeup: Condvar,
+    /// Rings when probes are answered, or never will be.
+    pub(crate) probed: Condvar,
     pub(crate) pump: Mutex<Pump>,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) registry: Mutex<Registry>,
@@ -101,6 +105,7 @@ pub(crate) struct Listed {
     pub(crate) streams: Vec<Arc<StreamShared>>,
     pub(crate) sleeping: bool,
     pub(crate) stop: bool,
+    pub(crate) probes: probe::Probes,
 }
 
 /// All streams.
@@ -457,16 +462,17 @@ impl Core {
         }
         let incarnation = registry.next_incarnation;
         registry.next_incarnation += 1;
-        let records = meters::Meters::of_stream(&options.name);
+        let (name, storage) = (options.name.clone(), options.storage);
+        let index = StreamIndex::new(incarnation, options);
         let shared = Arc::new(StreamShared {
             incarnation,
-            name: options.name.clone(),
-            storage: options.storage,
-            index: RwLock::new(StreamIndex::new(incarnation, options)),
+            name,
+            storage,
+            meters: meters::StreamMeters::new(&index),
+            index: RwLock::new(index),
             queue: Mutex::new(Queue::default()),
             purging: Mutex::new(None),
             staged: AtomicU64::new(0),
-            records,
         });
         registry.by_name.insert(shared.name.clone(), shared.clone());
         registry.all.insert(incarnation, shared.clone());
@@ -539,6 +545,20 @@ impl Core {
         }
         let mut pump = self.pump.lock();
         let result = pump.idle_step(self);
+        self.checked(&mut pump, result)
+    }
+
+    /// Writes an empty frame, if nothing else waits for a sync, and syncs.
+    fn probe_step(&self) -> io::Result<Step> {
+        if self.has_failed() {
+            return Ok(Step::Idle);
+        }
+        let mut pump = self.pump.lock();
+        let written = pump.probe_step(self);
+        if self.checked(&mut pump, written)? == Step::Blocked {
+            return Ok(Step::Blocked);
+        }
+        let result = self.timed(&self.counters.sync_begun, || pump.sync_step(self));
         self.checked(&mut pump, result)
     }
 

@@ -321,8 +321,27 @@ impl Pump {
     /// Writes a frame without records when the newest synced frame is not told by a later one, so that damage to the last
     /// acknowledged batch is never taken for a torn tail.
     pub(crate) fn idle_step(&mut self, core: &Core) -> io::Result<Step> {
-        if self.unsynced || !self.journal.untold() || self.journal.make_room(0).is_none() {
+        if self.unsynced || !self.journal.untold() {
             return Ok(Step::Idle);
+        }
+        match self.write_empty(core)? {
+            Step::Blocked => Ok(Step::Idle),
+            step => Ok(step),
+        }
+    }
+
+    /// Sees to it that something waits for a sync.
+    pub(crate) fn probe_step(&mut self, core: &Core) -> io::Result<Step> {
+        if self.unsynced {
+            return Ok(Step::Idle);
+        }
+        self.write_empty(core)
+    }
+
+    /// Writes a frame without records.
+    fn write_empty(&mut self, core: &Core) -> io::Result<Step> {
+        if self.journal.make_room(0).is_none() {
+            return Ok(Step::Blocked);
         }
         let frame = self.journal.begin();
         self.journal.write(frame, 0)?;

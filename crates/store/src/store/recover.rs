@@ -500,11 +500,11 @@ pub(crate) fn open(
             incarnation,
             name: name.clone(),
             storage: index.options.storage,
+            meters: super::meters::StreamMeters::new(&index),
             index: RwLock::new(index),
             queue: Mutex::new(Queue::default()),
             purging: Mutex::new(None),
             staged: AtomicU64::new(0),
-            records: super::meters::Meters::of_stream(&name),
         });
         if living {
             registry.by_name.insert(name, shared.clone());
@@ -530,6 +530,7 @@ pub(crate) fn open(
         waiting: Mutex::new(Vec::new()),
         list: Mutex::new(Listed::default()),
         wakeup: Condvar::new(),
+        probed: Condvar::new(),
         _lock: lock,
         options,
         disk,

@@ -68,6 +68,7 @@ impl Drop for Threads {
         *self.core.keeper_thread.lock() = None;
         self.core.list.lock().stop = true;
         self.core.wakeup.notify_all();
+        self.core.probed.notify_all();
         if let Some(t) = self.materialise.take() {
             t.thread().unpark();
             let _ = t.join();
@@ -106,6 +107,7 @@ fn journal(core: &Core) {
                 (burst / 2).max(1)
             };
         }
+        core.answer_probes();
         if wrote && !blocked {
             continue;
         }
@@ -115,7 +117,7 @@ fn journal(core: &Core) {
         if list.stop {
             return;
         }
-        if list.streams.is_empty() || blocked {
+        if blocked || (list.streams.is_empty() && !list.probes.waiting()) {
             list.sleeping = true;
             let due = if blocked {
                 Duration::from_millis(1)

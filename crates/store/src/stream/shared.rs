@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::index::{Purging, StreamIndex, TailChunk};
 use crate::options::Storage;
 use crate::record::Record;
+use crate::store::meters::{StreamMeters, Told};
 
 /// One stream of an open store.
 pub(crate) struct StreamShared {
@@ -23,8 +24,7 @@ pub(crate) struct StreamShared {
     pub(crate) purging: Mutex<Option<Purging>>,
     /// Bytes submitted and not through the journal.
     pub(crate) staged: AtomicU64,
-    /// Counts sequences committed.
-    pub(crate) records: metrics::Counter,
+    pub(crate) meters: StreamMeters,
 }
 
 impl std::fmt::Debug for StreamShared {
@@ -105,7 +105,7 @@ impl StreamShared {
             let n = 1 + rest.count();
             let mut tokens = Vec::new();
             let mut index = self.index.write();
-            let before = index.last_seq;
+            let (before, told) = (index.last_seq, Told::of(&index));
             index.prepared = purging.take().map_or_else(Vec::new, Purging::into_prepared);
             for d in done.drain(..n) {
                 let (applied, erasing) = apply_chunk(&mut index, d.chunk, d.first_frame, ids_max);
@@ -114,7 +114,13 @@ impl StreamShared {
                 tokens.extend(d.tokens);
             }
             index.prepared = Vec::new();
-            self.records.increment(index.last_seq - before);
+            self.meters.records.increment(index.last_seq - before);
+            let now = Told::of(&index);
+            if index.deleted {
+                self.meters.gone();
+            } else if now != told {
+                self.meters.tell(now);
+            }
             let window = i64::try_from(index.options.dedup_window.as_nanos()).unwrap_or(i64::MAX);
             index.ids.expire(now_ns.saturating_sub(window));
             // Only now may the materialiser take these chunks from the tail.
