@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -35,6 +35,8 @@ pub(crate) struct JsAccount {
     followers: Mutex<HashMap<String, Arc<Followers>>>,
     /// Held while streams are created, changed or deleted.
     pub(crate) admin: Mutex<()>,
+    /// Whether it had a stream since the start.
+    had_streams: AtomicBool,
     total: AtomicU64,
     errors: AtomicU64,
     domain: Option<String>,
@@ -50,6 +52,7 @@ impl JsAccount {
             used: Used::default(),
             followers: Mutex::default(),
             admin: Mutex::new(()),
+            had_streams: AtomicBool::new(false),
             total: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             domain,
@@ -94,6 +97,7 @@ impl JsAccount {
 
     /// Adds a stream. Under [`JsAccount::admin`].
     pub(crate) fn insert(&self, stream: &Arc<Stream>) {
+        self.had_streams.store(true, Ordering::Relaxed);
         self.streams.write().insert(stream.name.clone(), stream.clone());
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             stream.set_followers(Some(followers.clone()));
@@ -136,6 +140,11 @@ impl JsAccount {
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             followers.tell();
         }
+    }
+
+    /// Whether it had a stream since the start.
+    pub(crate) fn is_used(&self) -> bool {
+        self.had_streams.load(Ordering::Relaxed)
     }
 
     /// Counts an API call.

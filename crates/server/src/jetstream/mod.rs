@@ -14,6 +14,7 @@
 //!   the outside through `consumer::Port` alone.
 //! * `config` holds defaults, validation and update rules of configurations; pure.
 //! * `context` is JetStream for code in this process; what is sent to it goes through a `mailbox`.
+//! * `overview` and `health` are what monitoring asks.
 //! * `quota` holds what streams take against the bounds of account and server.
 //! * `read` answers message gets and direct gets, away from the stream's task, from committed state.
 //!
@@ -35,10 +36,12 @@ pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;
 mod explain;
+mod health;
 pub(crate) mod local;
 pub(crate) mod mailbox;
 mod medium;
 mod open;
+mod overview;
 pub(crate) mod publish;
 mod quota;
 mod read;
@@ -56,7 +59,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use windjet_store::{BudgetDisk, Clock, Durability, Store};
 
-use account::JsAccount;
 use consumer::Now;
 use publish::{batch, fast};
 use service::Services;
@@ -64,6 +66,7 @@ use service::Services;
 use crate::options::JetStreamOptions;
 use crate::server::Shared;
 
+pub(crate) use account::JsAccount;
 pub use consumer::Explanation;
 pub use context::{
     AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, Entry, FetchError, FetchOptions, GetError,
@@ -71,11 +74,14 @@ pub use context::{
     Operation, Ordered, OrderedConfig, PriorityRequest, Publish, PublishError, StartAt, Stored,
     StreamMessage, Watch,
 };
+pub(crate) use health::Lost;
 #[cfg(feature = "test-util")]
 pub use medium::TestClock;
 pub(crate) use medium::{Medium, Time};
 pub use open::JetStreamError;
 pub(crate) use open::{apply_options, open, start, switch_off, switch_on};
+pub(crate) use overview::{Asked, Totals, ask_consumers};
+pub(crate) use stream::Stream;
 pub use windjet_protocol::header::{HeaderError, HeaderMap};
 pub use windjet_protocol::jetstream::stream::requests::PurgeRequest;
 pub use windjet_protocol::jetstream::{
@@ -101,6 +107,8 @@ pub(crate) struct JetStream {
     size: Mutex<Size>,
     /// What all its streams take.
     used: quota::Used,
+    /// For health checks.
+    pub(crate) health: health::Health,
     /// How long its start took, in nanoseconds.
     took: AtomicU64,
     /// How streams are durable that do not say so themselves.

@@ -14,6 +14,7 @@ use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
 use windjet_store::{BudgetDisk, Disk, Durability, OpenError, RealDisk, Store, StoreOptions};
 
 use super::account::JsAccount;
+use super::health::{Health, Lost};
 use super::quota::Used;
 use super::service::{self, Services};
 use super::stream::call::Call;
@@ -171,6 +172,7 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
             .map_or(storage, |budget| storage.min(budget)),
     };
     Ok(Some(JetStream {
+        health: Health::new(store.probe()),
         folder,
         size: Mutex::new(size),
         used: Used::default(),
@@ -299,6 +301,11 @@ pub(crate) fn start(server: &Arc<Shared>) {
         };
         if let Err(why) = recover(server, &js, &account, &name, stream) {
             tracing::error!(stream = %name, "stream is offline: {why}");
+            js.health.lose(Lost {
+                account: account.name().to_owned(),
+                stream: stream.to_owned(),
+                consumer: None,
+            });
         }
     }
     if !left.is_empty() {

@@ -19,6 +19,9 @@ use crate::options::{
 use crate::server::Shared;
 use crate::system::AUTOMATIC_IMPORTS;
 
+/// The API of JetStream.
+const ALL_CALLS: &str = "$JS.API.>";
+
 /// What is asked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -148,17 +151,24 @@ pub(crate) fn account_detail(shared: &Shared, name: &str) -> Result<AccountDetai
         _ if name == GLOBAL_ACCOUNT => options.mappings.as_slice(),
         _ => &[],
     };
+    let mut mappings: BTreeMap<_, _> = mappings.iter().map(mapping).collect();
+    let domain = shared.jetstream().and_then(|js| js.options().domain.clone());
+    if let Some(domain) = &domain {
+        mappings.extend(domain_mappings(domain, shared.is_system(&account)));
+    }
     Ok(AccountDetail {
         account_name: account.name.to_string(),
         update_time: rfc3339(shared.configured_at()),
         is_system: shared.is_system(&account),
         expired: false,
         complete: true,
-        jetstream_enabled: false,
+        jetstream_enabled: shared
+            .jetstream()
+            .is_some_and(|js| js.account(&account.name).is_some()),
         leafnode_connections: 0,
         client_connections: account.connections.load(Ordering::Relaxed),
         subscriptions: account.subscriptions(),
-        mappings: mappings.iter().map(mapping).collect(),
+        mappings,
         exports: configured
             .map(|configured| configured.exports.iter().map(export).collect())
             .unwrap_or_default(),
@@ -166,6 +176,31 @@ pub(crate) fn account_detail(shared: &Shared, name: &str) -> Result<AccountDetai
         name_tag: account.display_name.to_string(),
         sublist_stats: SublistStats::of(&account),
     })
+}
+
+/// The API under the domain's name: not mappings here, but to the same effect, and shown as nats-server shows its own.
+fn domain_mappings(domain: &str, system: bool) -> Vec<(String, Vec<Destination>)> {
+    let own = [
+        ("INFO", "$JS.API.INFO"),
+        ("STREAM.>", "$JS.API.STREAM.>"),
+        ("CONSUMER.>", "$JS.API.CONSUMER.>"),
+        ("DIRECT.>", "$JS.API.DIRECT.>"),
+        ("META.>", "$JS.API.META.>"),
+        ("SERVER.>", "$JS.API.SERVER.>"),
+        ("ACCOUNT.>", "$JS.API.ACCOUNT.>"),
+        ("$KV.>", "$KV.>"),
+        ("$OBJ.>", "$OBJ.>"),
+    ];
+    let all: &[(&str, &str)] = if system { &[(">", ALL_CALLS)] } else { &own };
+    all.iter()
+        .map(|(tail, subject)| {
+            let to = Destination {
+                subject: (*subject).to_owned(),
+                weight: 100,
+            };
+            (format!("$JS.{domain}.API.{tail}"), vec![to])
+        })
+        .collect()
 }
 
 fn mapping(mapping: &MappingOptions) -> (String, Vec<Destination>) {
@@ -218,6 +253,18 @@ fn imports(shared: &Shared, account: &Arc<Account>, configured: Option<&AccountO
                 tracking: false,
             }),
     );
+    if shared.jetstream().is_some() && !own {
+        imports.push(Import {
+            subject: ALL_CALLS.to_owned(),
+            account: system.name.to_string(),
+            to: Some(ALL_CALLS.to_owned()),
+            local_subject: ALL_CALLS.to_owned(),
+            kind: "service",
+            invalid: false,
+            share: true,
+            tracking: false,
+        });
+    }
     imports
 }
 

@@ -27,8 +27,8 @@ use tokio::sync::Semaphore;
 use super::format::pretty;
 use super::params::Params;
 use super::{
-    AccountzOptions, AccstatzOptions, ConnzOptions, HealthzOptions, Refused, SubszOptions, accountz,
-    accstatz, compact, connz, gatewayz, healthz, jsz, leafz, routez, subsz, varz,
+    AccountzOptions, AccstatzOptions, ConnzOptions, HealthzOptions, JszOptions, Refused, SubszOptions,
+    accountz, accstatz, compact, connz, gatewayz, healthz, jsz, leafz, routez, subsz, varz,
 };
 use crate::server::{Listener, PROTOCOL_VERSION, Shared, StartError, open_listener};
 use crate::tls::Setup;
@@ -197,7 +197,7 @@ fn page(shared: &Arc<Shared>, path: &str, params: &Params) -> Response<Full<Byte
         }
         "/jsz" => {
             count("/jsz");
-            jsz::check(params).map(|()| json(pretty(&jsz(shared))))
+            JszOptions::of(params).map(|options| json(pretty(&jsz(shared, &options))))
         }
         "/healthz" => {
             count("/healthz");

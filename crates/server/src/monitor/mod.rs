@@ -5,7 +5,7 @@
 //! requests in the system account ([`crate::system`]).
 //!
 //! Building a document takes no lock for longer than a look-up or a copy of a list, so that asking often costs the
-//! message path little. JetStream documents are those of a server without JetStream.
+//! message path little. `jsz` and `healthz` may wait for streams and for the disk, so they are built on the blocking pool.
 
 mod accountz;
 mod accstatz;
@@ -13,6 +13,7 @@ mod connz;
 mod format;
 mod healthz;
 mod http;
+mod jetstream;
 mod jsz;
 mod neighbours;
 mod params;
@@ -30,7 +31,8 @@ pub(crate) use connz::{ConnzOptions, connz};
 pub(crate) use format::{compact, float, rfc3339};
 pub(crate) use healthz::{HealthzOptions, healthz};
 pub(crate) use http::{Variables, open};
-pub(crate) use jsz::jsz;
+pub(crate) use jetstream::Overview;
+pub(crate) use jsz::{JszOptions, account_jsz, jsz};
 pub(crate) use neighbours::{gatewayz, leafz, routez};
 pub(crate) use process::{Process, cores, memory_of_machine};
 pub(crate) use subsz::{SubszOptions, subsz};

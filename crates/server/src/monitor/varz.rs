@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::format::{age, float, is_zero, nanos, rfc3339};
+use super::jetstream::Overview;
 use super::process;
 use crate::options::{ListenAddress, Options, TlsOptions, WebSocketOptions};
 use crate::server::{PROTOCOL_VERSION, RUNTIME, Shared};
@@ -46,7 +47,7 @@ pub(crate) struct Varz {
     leaf: Empty,
     mqtt: Empty,
     websocket: WebSocket,
-    jetstream: Empty,
+    jetstream: JetStreamVarz,
     #[serde(serialize_with = "float")]
     tls_timeout: f64,
     write_deadline: u64,
@@ -100,6 +101,13 @@ pub(crate) struct Varz {
 
 #[derive(Debug, Serialize)]
 struct Empty {}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum JetStreamVarz {
+    Off(Empty),
+    On(Box<Overview>),
+}
 
 /// Which behaviours of JetStream that may be switched are on. None can be switched here.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -217,7 +225,9 @@ pub(crate) fn varz(shared: &Shared) -> Varz {
             .as_ref()
             .map(|websocket| describe_websocket(websocket, addresses.websocket.map_or(0, |a| a.port())))
             .unwrap_or_default(),
-        jetstream: Empty {},
+        jetstream: shared.jetstream().map_or(JetStreamVarz::Off(Empty {}), |js| {
+            JetStreamVarz::On(Box::new(Overview::now(&js)))
+        }),
         tls_timeout: tls.map_or(TLS_TIMEOUT, |tls| tls.timeout).as_secs_f64(),
         write_deadline: nanos(options.write_deadline),
         write_timeout: write_timeout(&options),

@@ -14,6 +14,9 @@ pub struct JetStreamOptions {
     /// `None` syncs before every acknowledgement (Windjet's default); a duration acknowledges after the write
     /// and syncs at the latest that much later.
     pub sync_interval: Option<Duration>,
+    /// Whether the configuration asks for `sync_interval: always` in so many words; shown in monitoring only, since it is
+    /// the default. Default false.
+    pub sync_always: bool,
     /// Memory for memory streams in bytes; `None` means three quarters of the machine's.
     pub max_memory_store: Option<u64>,
     /// Disk for file streams in bytes; `None` means three quarters of what is free.
@@ -56,6 +59,7 @@ impl Default for JetStreamOptions {
             strict: true,
             store_dir: None,
             sync_interval: None,
+            sync_always: false,
             max_memory_store: None,
             max_file_store: None,
             domain: None,

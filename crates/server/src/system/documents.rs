@@ -6,8 +6,9 @@ use serde::de::DeserializeOwned;
 use super::reply::Answer;
 use super::requests::read;
 use crate::monitor::{
-    AccountzOptions, AccstatzOptions, ConnzOptions, HealthzOptions, SubszOptions, Variables, account_detail,
-    accountz, accstatz, connz, gatewayz, healthz, jsz, leafz, routez, subsz, varz,
+    AccountzOptions, AccstatzOptions, ConnzOptions, HealthzOptions, JszOptions, SubszOptions, Variables,
+    account_detail, account_jsz, accountz, accstatz, connz, gatewayz, healthz, jsz, leafz, routez, subsz,
+    varz,
 };
 use crate::server::Shared;
 
@@ -55,6 +56,11 @@ impl Document {
         matches!(self, Self::Connz | Self::Subsz)
     }
 
+    /// Whether building it may wait for something.
+    pub(super) fn may_wait(self) -> bool {
+        matches!(self, Self::Jsz | Self::Healthz)
+    }
+
     /// Builds it for the options in `payload`.
     pub(super) fn build(self, shared: &Shared, payload: &[u8]) -> Answer {
         match self {
@@ -71,7 +77,9 @@ impl Document {
             Self::Accountz => with(payload, |options: AccountzOptions| {
                 Answer::built(accountz(shared, &options))
             }),
-            Self::Jsz => Answer::data(&jsz(shared)),
+            Self::Jsz => with(payload, |options: JszOptions| {
+                Answer::data(&jsz(shared, &options))
+            }),
             Self::Healthz => with(payload, |options: HealthzOptions| {
                 let mut health = healthz(shared, &options);
                 health.status_code = Some(health.code);
@@ -123,6 +131,11 @@ impl AccountDocument {
         matches!(self, Self::Connz | Self::Subsz)
     }
 
+    /// Whether building it may wait for something.
+    pub(super) fn may_wait(self) -> bool {
+        self == Self::Jsz
+    }
+
     /// Builds it for `account` and the options in `payload`.
     pub(super) fn build(self, shared: &Shared, account: &str, payload: &[u8]) -> Answer {
         match self {
@@ -136,7 +149,9 @@ impl AccountDocument {
                 Answer::built(subsz(shared, &options))
             }),
             Self::Leafz => Answer::data(&leafz(shared)),
-            Self::Jsz => Answer::NoDocument("jetstream not enabled".to_owned()),
+            Self::Jsz => with(payload, |options: JszOptions| {
+                Answer::built(account_jsz(shared, account, &options))
+            }),
             Self::Info => Answer::built(account_detail(shared, account)),
             Self::Statz => with(payload, |mut options: AccstatzOptions| {
                 options.accounts = vec![account.to_owned()];

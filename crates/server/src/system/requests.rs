@@ -122,19 +122,30 @@ impl Request {
         }
     }
 
+    fn may_wait(&self) -> bool {
+        match self {
+            Self::Document(document) => document.may_wait(),
+            Self::AccountDocument(_, document) => document.may_wait(),
+            _ => false,
+        }
+    }
+
     /// The answer to everything but orders and questions about the asker.
     fn build(&self, shared: &Shared, account: &Account, payload: &[u8]) -> Answer {
+        if *self == Self::Id {
+            // Every server says who it is, whatever the payload.
+            return Answer::Bare(compact(&Id {
+                name: &shared.name,
+                host: shared.advertised(ConnectionType::Standard).0,
+                id: &shared.id,
+            }));
+        }
         match Filter::read(payload) {
             Ok(filter) if filter.admits(shared) => {}
             Ok(_) => return Answer::Silent,
             Err(answer) => return answer,
         }
         match self {
-            Self::Id => Answer::Bare(compact(&Id {
-                name: &shared.name,
-                host: shared.advertised(ConnectionType::Standard).0,
-                id: &shared.id,
-            })),
             Self::Statsz => Answer::Bare(compact(&StatszMessage::now(shared))),
             Self::Document(document) => document.build(shared, payload),
             Self::AccountDocument(account, document) => document.build(shared, account, payload),
@@ -158,7 +169,7 @@ impl Request {
                     None => Answer::Silent,
                 }
             }),
-            Self::UserInfo | Self::Order(_) => Answer::Silent,
+            Self::Id | Self::UserInfo | Self::Order(_) => Answer::Silent,
         }
     }
 }
@@ -227,10 +238,14 @@ impl Filter {
                 }
         };
         let own_tags = tags(&shared.options());
+        let own_domain = shared
+            .jetstream()
+            .and_then(|js| js.options().domain.clone())
+            .unwrap_or_default();
         fits(&self.server_name, &shared.name)
             && fits(&self.host, &host)
             && self.cluster.is_empty()
-            && self.domain.is_empty()
+            && (self.domain.is_empty() || self.domain == own_domain)
             && self.tags.iter().all(|tag| own_tags.contains(&tag.to_lowercase()))
     }
 }
@@ -284,7 +299,8 @@ impl Service for Requests {
 
 fn answer(shared: &Arc<Shared>, request: Request, payload: &[u8], account: Arc<Account>, asker: Asker) {
     let long = request.is_list() && (shared.registry.len() > LONG || shared.subscriptions() > LONG);
-    if long && tokio::runtime::Handle::try_current().is_ok() {
+    let waits = request.may_wait() && shared.jetstream().is_some();
+    if (long || waits) && tokio::runtime::Handle::try_current().is_ok() {
         let (server, payload) = (shared.clone(), payload.to_vec());
         shared.tasks.spawn_blocking(move || {
             asker.answer(&server, request.build(&server, &account, &payload));

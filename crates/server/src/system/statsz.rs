@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::envelope::ServerInfo;
-use crate::monitor::{cores, float, rfc3339};
+use crate::monitor::{Overview, cores, float, rfc3339};
 use crate::server::Shared;
 
 /// The message: envelope and counters.
@@ -32,6 +32,8 @@ struct Statsz {
     received_from_clients: Traffic,
     slow_consumers: u64,
     active_servers: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jetstream: Option<Overview>,
     gomaxprocs: usize,
 }
 
@@ -78,6 +80,7 @@ impl StatszMessage {
                 received_from_clients: received,
                 slow_consumers: counts.slow_consumers,
                 active_servers: 1,
+                jetstream: shared.jetstream().map(|js| Overview::for_others(&js)),
                 gomaxprocs: cores,
             },
         }

@@ -10,6 +10,7 @@ mod jetstream;
 mod jetstream_local;
 mod jwt_corpus;
 mod monitor;
+mod monitor_jetstream;
 mod operation;
 mod seams;
 mod sources;

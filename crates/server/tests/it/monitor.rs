@@ -27,7 +27,7 @@ async fn start(change: impl FnOnce(&mut Options)) -> (Server, SocketAddr) {
 }
 
 /// Head and body of the answer to a GET.
-async fn get(address: SocketAddr, path: &str) -> (String, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();

@@ -125,6 +125,7 @@ fn refuse_encryption(cx: &mut Context<'_>, key: &str, node: &Node) {
 fn sync(cx: &mut Context<'_>, options: &mut JetStreamOptions, key: &str, node: &Node) {
     if matches!(&node.value, Value::String(text) if text.eq_ignore_ascii_case("always")) {
         options.sync_interval = None;
+        options.sync_always = true;
         return;
     }
     options.sync_interval = cx.duration(key, node).and_then(SignedDuration::positive);

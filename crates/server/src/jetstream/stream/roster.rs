@@ -16,6 +16,7 @@ use super::source::is_position;
 use super::task::Task;
 use crate::jetstream::config;
 use crate::jetstream::consumer::{Consumer, Now, Stop};
+use crate::jetstream::health::Lost;
 
 /// Letters of names that the server gives.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -47,6 +48,11 @@ impl Task {
                 }
                 Err(error) => {
                     tracing::error!(stream = %self.stream.name, consumer = %name, "consumer is offline: {error}");
+                    self.js.health.lose(Lost {
+                        account: self.account.name().to_owned(),
+                        stream: self.stream.name.to_string(),
+                        consumer: Some(name),
+                    });
                 }
             }
         }
