@@ -8,11 +8,11 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use windjet_protocol::transform::{Mapped, MappingTable};
 
-use crate::imports::Responses;
+use crate::imports::{DEPTH_MAX, Responses};
 use crate::jetstream::stream::call::Call;
 use crate::jetstream::stream::inbox::Inbox;
 use crate::options::AccountLimits;
-use crate::router::{Matches, Subscription, Trie};
+use crate::router::{Beyond, Matches, Subscription, Trie};
 use crate::server::Shared;
 
 /// Inboxes of streams by the subject that they watch.
@@ -136,8 +136,15 @@ impl Account {
         self.tell_watchers(&subject);
     }
 
-    /// Tells `inbox` from now on when a subscription on exactly `subject` comes or goes.
+    /// Tells `inbox` from now on when a subscription on exactly `subject` comes or goes, here or where imports carry its messages.
     pub(crate) fn watch(&self, subject: &[u8], inbox: &Arc<Inbox>) {
+        self.watch_here(subject, inbox);
+        self.each_beyond(subject, DEPTH_MAX, &mut |account, subject| {
+            account.watch_here(subject, inbox);
+        });
+    }
+
+    fn watch_here(&self, subject: &[u8], inbox: &Arc<Inbox>) {
         let mut watchers = self.watchers.write();
         let known = watchers.entry(subject.into()).or_default();
         known.retain(|other| other.strong_count() > 0);
@@ -152,6 +159,13 @@ impl Account {
 
     /// Ends what [`Account::watch`] began.
     pub(crate) fn unwatch(&self, subject: &[u8], inbox: &Arc<Inbox>) {
+        self.unwatch_here(subject, inbox);
+        self.each_beyond(subject, DEPTH_MAX, &mut |account, subject| {
+            account.unwatch_here(subject, inbox);
+        });
+    }
+
+    fn unwatch_here(&self, subject: &[u8], inbox: &Arc<Inbox>) {
         let mut watchers = self.watchers.write();
         if let Some(known) = watchers.get_mut(subject) {
             known.retain(|other| {
@@ -194,6 +208,65 @@ impl Account {
     pub(crate) fn matches(&self, subject: &[u8]) -> (u64, Matches) {
         let trie = self.trie.read();
         (self.generation(), trie.matches(subject))
+    }
+
+    /// Visits the accounts and subjects to which imports carry messages on `subject`.
+    fn each_beyond(&self, subject: &[u8], borders: u8, each: &mut dyn FnMut(&Account, &[u8])) {
+        if borders == 0 {
+            return;
+        }
+        for subscription in self.matches(subject).1.plain {
+            if let Beyond::Into(account, subject) = subscription.beyond(subject) {
+                each(&account, &subject);
+                account.each_beyond(&subject, borders - 1, each);
+            }
+        }
+    }
+
+    /// Whether anybody would take a message on `subject`, be it in an account that imports it.
+    pub(crate) fn is_wanted(&self, subject: &[u8]) -> bool {
+        self.is_wanted_across(subject, DEPTH_MAX)
+    }
+
+    fn is_wanted_across(&self, subject: &[u8], borders: u8) -> bool {
+        let (_, matches) = self.matches(subject);
+        let mut plain = matches.plain.iter();
+        !matches.groups.list.is_empty()
+            || plain.any(|s| match s.beyond(subject) {
+                Beyond::Here => true,
+                Beyond::Nowhere => false,
+                Beyond::Into(account, subject) => {
+                    borders > 0 && account.is_wanted_across(&subject, borders - 1)
+                }
+            })
+    }
+
+    /// Whether there is a subscription on exactly `subject`, plain or in exactly this queue group, be it in an account that
+    /// imports it.
+    pub(crate) fn is_bound(&self, subject: &[u8], group: Option<&[u8]>) -> bool {
+        let mut bound = self.is_bound_here(subject, group);
+        if !bound {
+            self.each_beyond(subject, DEPTH_MAX, &mut |account, subject| {
+                bound |= account.is_bound_here(subject, group);
+            });
+        }
+        bound
+    }
+
+    fn is_bound_here(&self, subject: &[u8], group: Option<&[u8]>) -> bool {
+        let (_, matches) = self.matches(subject);
+        match group {
+            None => matches
+                .plain
+                .iter()
+                .any(|s| !s.is_closed() && s.subject == subject),
+            Some(group) => matches
+                .groups
+                .list
+                .iter()
+                .flat_map(|g| &g.members)
+                .any(|s| !s.is_closed() && s.subject == subject && s.queue.as_deref() == Some(group)),
+        }
     }
 
     /// Number of subscriptions.

@@ -258,13 +258,17 @@ impl Session {
             }
         });
         self.report(published, message, turn);
+        turn.untaken_as = None;
         trace::finish(turn);
         Next::Continue
     }
 
     fn report(&mut self, published: Published, message: &Message<'_>, turn: &mut Turn<'_>) {
         match published {
-            Published::Delivered(0) => self.untaken(message.subject, message, turn),
+            Published::Delivered(0) => {
+                let carried = turn.untaken_as.take();
+                self.untaken(carried.as_deref().unwrap_or(message.subject), message, turn);
+            }
             Published::UntakenAs(subject) => self.untaken(&subject, message, turn),
             Published::Delivered(_) | Published::Withheld => {}
             Published::Denied => self.publish_denied(message.subject, turn),

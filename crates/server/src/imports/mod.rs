@@ -20,4 +20,4 @@ pub(crate) use link::{Link, link, unlink};
 pub(crate) use responses::Responses;
 
 /// Borders that one message may cross.
-const DEPTH_MAX: u8 = 8;
+pub(crate) const DEPTH_MAX: u8 = 8;

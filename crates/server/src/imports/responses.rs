@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::DEPTH_MAX;
 use crate::account::Account;
 use crate::options::ResponseType;
-use crate::router::{Message, Service, Sink, Subscription, Turn, route};
+use crate::router::{Beyond, Message, Service, Sink, Subscription, Turn, route};
 use crate::trace::{self, ServiceCrossing};
 
 /// Old entries looked at when a new one is opened.
@@ -164,7 +164,7 @@ impl Table {
 
 impl Service for Responses {
     fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool {
-        let Some(token) = self.token(message.subject) else {
+        let Some(token) = self.token(message.key()) else {
             return false;
         };
         let found = {
@@ -190,12 +190,12 @@ impl Service for Responses {
             return false;
         }
         // An answer goes on without its trace: the requester's account is not the service's to look into.
-        let crossing = trace::cross_service(turn, &requester, message.subject, &reply, false);
+        let crossing = trace::cross_service(turn, &requester, message.key(), &reply, false);
         if matches!(crossing, ServiceCrossing::Ends) {
             return false;
         }
         let mut headers = Vec::new();
-        let mut answer = message.renamed(&reply, message.reply);
+        let mut answer = message.carried(&reply);
         if let ServiceCrossing::Suspended(_) = crossing {
             headers.extend_from_slice(message.headers);
             trace::hide_destination(&crossing, &mut headers, String::new);
@@ -209,6 +209,15 @@ impl Service for Responses {
             turn.trace = Some(trace);
         }
         taken > 0
+    }
+
+    fn beyond(&self, subject: &[u8]) -> Beyond {
+        let table = self.table.lock();
+        let entry = self.token(subject).and_then(|token| table.open.get(&token));
+        match entry.and_then(|entry| Some((entry.requester.upgrade()?, entry))) {
+            Some((requester, entry)) => Beyond::Into(requester, entry.reply.to_vec()),
+            None => Beyond::Nowhere,
+        }
     }
 }
 

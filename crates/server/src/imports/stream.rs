@@ -6,7 +6,7 @@ use windjet_protocol::transform::ImportTransform;
 
 use super::DEPTH_MAX;
 use crate::account::Account;
-use crate::router::{Message, Service, Turn, route};
+use crate::router::{Beyond, Message, Service, Turn, route};
 use crate::trace::{self, StreamCrossing};
 
 /// Carries messages of the exporting account into the importing one.
@@ -26,7 +26,7 @@ impl Service for StreamImport {
             return false;
         };
         let mut subject = Vec::with_capacity(message.subject.len() + 16);
-        if turn.depth >= DEPTH_MAX || !self.rename.apply(message.subject, &mut subject) {
+        if turn.depth >= DEPTH_MAX || !self.rename.apply(message.key(), &mut subject) {
             return false;
         }
         let (_, matches) = into.matches(&subject);
@@ -42,11 +42,19 @@ impl Service for StreamImport {
             trace::through(turn, Some(crossing))
         });
         turn.depth += 1;
-        let taken = route(&matches, &message.renamed(&subject, message.reply), turn);
+        let taken = route(&matches, &message.carried(&subject), turn);
         turn.depth -= 1;
         if let Some(outer) = outer {
             trace::through(turn, outer);
         }
         taken > 0
+    }
+
+    fn beyond(&self, subject: &[u8]) -> Beyond {
+        let mut renamed = Vec::with_capacity(subject.len() + 16);
+        match self.into.upgrade() {
+            Some(into) if self.rename.apply(subject, &mut renamed) => Beyond::Into(into, renamed),
+            _ => Beyond::Nowhere,
+        }
     }
 }

@@ -22,6 +22,9 @@ use crate::account::Account;
 use crate::router::{Message, Service, Sink, Subscription, Turn, route};
 use crate::server::Shared;
 
+/// The API's subjects.
+const API_PATTERN: &str = "$JS.API.>";
+
 /// What all services of an account know.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
@@ -112,7 +115,7 @@ fn subscriptions(
             server: Arc::downgrade(server),
             account: Arc::downgrade(account),
         });
-        subscribe("$JS.API.>".into(), off);
+        subscribe(API_PATTERN.into(), off);
         return made;
     };
     let context = Context {
@@ -120,7 +123,7 @@ fn subscriptions(
         js: Arc::downgrade(js),
         account: enabled,
     };
-    subscribe("$JS.API.>".into(), Arc::new(Api(context.clone())));
+    subscribe(API_PATTERN.into(), Arc::new(Api(context.clone())));
     if let Some(domain) = js.options().domain.clone() {
         let pattern = format!("$JS.{domain}.API.>");
         subscribe(pattern, Arc::new(Domain(context.clone(), domain)));
@@ -146,6 +149,15 @@ impl Service for Off {
         let (Some(server), Some(account)) = (self.server.upgrade(), self.account.upgrade()) else {
             return false;
         };
+        // An import of all of another account's API takes the place of this answer.
+        let (_, matches) = account.matches(message.subject);
+        let mut same = matches
+            .plain
+            .iter()
+            .filter(|s| s.owner == 0 && s.subject == API_PATTERN);
+        if same.nth(1).is_some() {
+            return false;
+        }
         let error: ApiError = ErrorCode::NotEnabledForAccount.error();
         let text = match str::from_utf8(message.subject).ok().and_then(ApiCall::parse) {
             Some(call) if !server.is_system(&account) || matches!(call, ApiCall::AccountInfo) => {
@@ -204,6 +216,9 @@ impl Service for Domain {
                     turn,
                 );
                 turn.depth -= 1;
+                if taken == 0 {
+                    turn.untaken_as = Some(Bytes::copy_from_slice(subject.as_bytes()));
+                }
                 taken > 0
             }
             None => true,
@@ -266,13 +281,14 @@ impl Context {
 #[derive(Debug)]
 struct Acks(Context);
 
-/// Stream and consumer in an ack or flow control subject of either form.
-fn names(subject: &str) -> Option<(&str, &str)> {
+/// Stream and consumer in an ack or flow control subject of either form. The longer one begins with a domain, which must be
+/// ours, or `_` for none.
+fn names<'s>(subject: &'s str, domain: Option<&str>) -> Option<(&'s str, &'s str)> {
     let tokens: smallvec::SmallVec<[&str; 12]> = subject.split('.').collect();
     match tokens[1] {
         "ACK" => match tokens.len() {
             9 => Some((tokens[2], tokens[3])),
-            11.. => Some((tokens[4], tokens[5])),
+            11.. if tokens[2] == domain.unwrap_or("_") => Some((tokens[4], tokens[5])),
             _ => None,
         },
         _ => match tokens.len() {
@@ -288,7 +304,7 @@ impl Service for Acks {
         let Some(subject) = str::from_utf8(message.subject).ok() else {
             return false;
         };
-        let Some((stream, consumer)) = names(subject) else {
+        let Some((stream, consumer)) = names(subject, self.0.account.domain()) else {
             return false;
         };
         let signal = if subject.starts_with("$JS.ACK.") {

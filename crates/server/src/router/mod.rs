@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(crate) use subscription::{Counted, Service, Sink, Subscription};
+pub(crate) use subscription::{Beyond, Counted, Service, Sink, Subscription};
 pub(crate) use trie::{Matches, TOKENS_MAX, Trie};
 
 use crate::connection::Connection;
@@ -32,6 +32,8 @@ pub(crate) struct Message<'a> {
     pub(crate) headers: &'a [u8],
     /// The payload.
     pub(crate) payload: &'a [u8],
+    /// The subject by which it finds its receivers, where that is not the one they see: a consumer's delivery.
+    pub(crate) via: Option<&'a [u8]>,
     shared: OnceCell<Bytes>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> Message<'a> {
             reply,
             headers,
             payload,
+            via: None,
             shared: OnceCell::new(),
         }
     }
@@ -83,6 +86,7 @@ impl<'a> Message<'a> {
             reply: self.reply,
             headers,
             payload: self.payload,
+            via: self.via,
             shared: self.shared.clone(),
         }
     }
@@ -94,7 +98,24 @@ impl<'a> Message<'a> {
             reply,
             headers: self.headers,
             payload: self.payload,
+            via: None,
             shared: self.shared.clone(),
+        }
+    }
+
+    /// The subject by which it finds its receivers.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.via.unwrap_or(self.subject)
+    }
+
+    /// The same message for the receivers of another subject. What they see changes with it, unless that is another anyway.
+    pub(crate) fn carried<'b>(&'b self, to: &'b [u8]) -> Message<'b> {
+        match self.via {
+            None => self.renamed(to, self.reply),
+            Some(_) => Message {
+                via: Some(to),
+                ..self.renamed(self.subject, self.reply)
+            },
         }
     }
 }
@@ -120,6 +141,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) max_pending: usize,
     /// The trace of the message that is being routed, if it is traced.
     pub(crate) trace: Option<Box<Trace>>,
+    /// The subject to which a service carried the message and where nobody took it.
+    pub(crate) untaken_as: Option<Bytes>,
     /// Whether a nearly full receiver is passed over instead of slowing the publisher.
     pub(crate) drop_when_crowded: bool,
     random: u64,
@@ -139,6 +162,7 @@ impl<'a> Turn<'a> {
             depth: 0,
             max_pending: limits.max_pending,
             trace: None,
+            untaken_as: None,
             drop_when_crowded: limits.drop_when_crowded,
             random: rand::random::<u64>() | 1,
         }

@@ -22,10 +22,27 @@ pub(crate) enum Sink {
     Service(Arc<dyn Service>),
 }
 
+/// Where messages go on to from a subscription.
+#[derive(Debug)]
+pub(crate) enum Beyond {
+    /// Nowhere else: it takes them itself.
+    Here,
+    /// Nobody is there any more.
+    Nowhere,
+    /// Into another account, under this subject.
+    Into(Arc<Account>, Vec<u8>),
+}
+
 /// Server-side code that receives messages in the publisher's turn. It must not block.
 pub(crate) trait Service: Send + Sync {
     /// Takes one message; returns whether it counts as delivered.
     fn receive(&self, message: &Message<'_>, turn: &mut Turn<'_>) -> bool;
+
+    /// Where a message on `subject` would go on to.
+    fn beyond(&self, subject: &[u8]) -> Beyond {
+        let _ = subject;
+        Beyond::Here
+    }
 }
 
 impl fmt::Debug for Sink {
@@ -96,6 +113,14 @@ impl Subscription {
             limit: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             place: AtomicUsize::new(0),
+        }
+    }
+
+    /// Where a message on `subject` would go on to.
+    pub(crate) fn beyond(&self, subject: &[u8]) -> Beyond {
+        match &self.sink {
+            Sink::Service(service) if self.owner == 0 => service.beyond(subject),
+            _ => Beyond::Here,
         }
     }
 

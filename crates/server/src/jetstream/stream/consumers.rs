@@ -21,7 +21,6 @@ use crate::jetstream::consumer::{
     Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Port, Progress,
 };
 use crate::jetstream::mailbox::{self, Locals, Unconfirmed};
-use crate::router::Matches;
 
 /// How long a change may wait before it is stored.
 pub(super) const STORE_WITHIN: u64 = 100_000_000;
@@ -153,12 +152,11 @@ impl Port for Outside<'_, '_> {
         if let Some(mailbox) = mailbox::parse(subject) {
             return self.locals.wants(mailbox);
         }
-        let matches: Matches = self.post.account.matches(subject).1;
-        !matches.is_empty()
+        self.post.account.is_wanted(subject)
     }
 
     fn bound(&self, subject: &[u8], group: Option<&[u8]>) -> bool {
-        self.post.bound(subject, group)
+        self.post.account.is_bound(subject, group)
     }
 
     fn advise(&mut self, subject: &[u8], body: Vec<u8>) {

@@ -93,27 +93,11 @@ impl<'a> Post<'a> {
         if full {
             return Posted::Full;
         }
-        let message = Message::with_shared(shown, Some(reply), headers, payload);
+        let mut message = Message::with_shared(shown, Some(reply), headers, payload);
+        message.via = Some(to);
         match route(&matches, &message, &mut self.turn) {
             0 => Posted::Nobody,
             _ => Posted::Taken,
-        }
-    }
-
-    /// Whether there is a subscription on exactly `subject`, plain or in exactly this queue group.
-    pub(super) fn bound(&self, subject: &[u8], group: Option<&[u8]>) -> bool {
-        let (_, matches) = self.account.matches(subject);
-        match group {
-            None => matches
-                .plain
-                .iter()
-                .any(|s| !s.is_closed() && s.subject == subject),
-            Some(group) => matches
-                .groups
-                .list
-                .iter()
-                .flat_map(|g| &g.members)
-                .any(|s| !s.is_closed() && s.subject == subject && s.queue.as_deref() == Some(group)),
         }
     }
 
