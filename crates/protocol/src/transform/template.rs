@@ -298,7 +298,12 @@ impl Call<'_> {
             .copied()
             .ok_or_else(|| TransformError::Token {
                 reason: DestinationError::IndexOutOfRange,
-                token: format!("{}: [{index}]", self.token),
+                // The reference does not say which where there is no wildcard at all.
+                token: if self.wildcards.is_empty() {
+                    self.token.to_owned()
+                } else {
+                    format!("{}: [{index}]", self.token)
+                },
             })
     }
 }

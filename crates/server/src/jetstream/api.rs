@@ -266,7 +266,10 @@ impl Serving<'_> {
             }
             StreamVerb::Update => {
                 let request = Box::new(body!(StreamConfigRequest));
-                if let Err(error) = check_names(&request, stream) {
+                let account = &self.context.account;
+                let checked =
+                    super::config::stream::check_request(&request, &self.js.neighbours(account).rules());
+                if let Err(error) = checked.and_then(|()| check_names(&request, stream)) {
                     return self.refuse(call, &error);
                 }
                 self.hand(stream, |asker| Call::Update(request, Answer::Wire(asker)));

@@ -190,7 +190,10 @@ impl Replies<'_> {
                     let Some(message) = fetch(reader, seq)? else {
                         continue;
                     };
-                    pending = pending.saturating_sub(1);
+                    // Without headers nobody sees the count of each; nor does nats-server count then.
+                    if !bare {
+                        pending = pending.saturating_sub(1);
+                    }
                     self.message(&message, bare, Some((pending, last)));
                     sent += 1;
                     last = seq;
@@ -217,6 +220,10 @@ impl Replies<'_> {
                     },
                     UpTo::Now => reader.state().last_seq,
                 };
+                if bound > reader.state().last_seq {
+                    self.status(&Status::NoResults);
+                    return Ok(());
+                }
                 let mut matcher = Matcher::new(filters.iter());
                 let Some(seqs) = reader.multi_last(&mut matcher, bound, MULTI_MAX) else {
                     self.status(&Status::TooManyResults);

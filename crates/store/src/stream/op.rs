@@ -43,7 +43,7 @@ pub enum Op<'a> {
         /// The dedup id.
         id: Option<&'a [u8]>,
     },
-    /// Continues at a higher sequence; those in between count as deleted.
+    /// Continues at a higher sequence; those in between count as deleted. The newest message's time stays.
     SkipTo {
         /// The last sequence to use up.
         seq: u64,

@@ -64,7 +64,7 @@ pub(crate) fn check(
     if let Some(correction) = corrections.first().filter(|_| pedantic) {
         return Err(ErrorCode::Pedantic.with(correction));
     }
-    check::check(&asked, &config, rules)?;
+    check::check(&asked, &config, pedantic, rules)?;
     Ok(config)
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn check_work_queue<'c>(
     if !config.is_push() && config.ack_policy == AckPolicy::None {
         return Err(ErrorCode::PullWithoutExplicitAckOnWorkQueue.error());
     }
-    if config.ack_policy != AckPolicy::Explicit {
+    if !matches!(config.ack_policy, AckPolicy::Explicit | AckPolicy::FlowControl) {
         return Err(ErrorCode::WorkQueueRequiresExplicitAck.error());
     }
     if config.deliver_policy != DeliverPolicy::All {

@@ -133,6 +133,17 @@ pub(crate) fn create(request: StreamConfigRequest, rules: &Rules<'_>) -> Result<
     check::normalised(request, rules)
 }
 
+/// Whether a request for an update is valid by itself, whatever there is to update.
+///
+/// # Errors
+///
+/// What the client is to be told.
+pub(crate) fn check_request(request: &StreamConfigRequest, rules: &Rules<'_>) -> Result<(), ApiError> {
+    let mut request = request.clone();
+    request.config.sealed = false;
+    check::normalised(request, rules).map(drop)
+}
+
 /// The configuration after an update.
 ///
 /// # Errors
@@ -147,8 +158,8 @@ pub(crate) fn update(
     let sealed = std::mem::take(&mut request.config.sealed);
     let mut config = check::normalised(request, rules)?;
     config.sealed = sealed;
-    config.fill_defaults(rules.window_max);
     check_change(old, &config)?;
+    config.fill_defaults(rules.window_max);
     let reserved = rules.streams.reserved(&config.name, config.storage);
     limits::check(&config, Some(old), &rules.bounds, &reserved)?;
     Ok(config)

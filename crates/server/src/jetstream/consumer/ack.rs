@@ -79,6 +79,7 @@ impl Consumer {
     fn done(&mut self, port: &mut dyn Port, subject: &AckSubject<'_>, success: bool, now: Now) -> Answer {
         let seq = subject.stream_seq;
         if seq == 0 {
+            self.acked_at = Some(now.wall);
             return Answer::Yes;
         }
         if self.config.ack_policy == AckPolicy::All {
@@ -220,28 +221,21 @@ impl Consumer {
         u64::try_from(self.config.max_deliver).is_ok_and(|max| max > 0 && self.tracked.deliveries(seq) >= max)
     }
 
-    /// Gives a message up. It stays in the stream, and the consumer remembers.
+    /// Gives a message up. It stays in the stream, and the consumer remembers. The floor stays below it.
     pub(super) fn give_up(&mut self, port: &mut dyn Port, seq: u64, now: Now) {
         let deliveries = self.tracked.deliveries(seq);
-        let lowest = self.is_lowest(seq);
         self.tracked.give_up(seq, &mut self.log);
         self.release(seq);
-        if lowest {
-            self.move_floor();
-        }
         self.tell_given_up(port, seq, deliveries, now);
     }
 
-    fn is_lowest(&self, seq: u64) -> bool {
-        self.tracked.lowest().is_some_and(|(lowest, _)| lowest == seq)
-    }
-
-    /// Settles one message and moves the floor, if it was the lowest.
+    /// Settles one message. The floor moves if it was the next above it, or if nothing is left in hand: a message that was given up
+    /// holds the floor below it until then.
     pub(super) fn settle(&mut self, seq: u64) {
-        let lowest = self.is_lowest(seq);
-        self.tracked.settle(seq, &mut self.log);
+        let entry = self.tracked.settle(seq, &mut self.log);
         self.release(seq);
-        if lowest {
+        let next = self.floor.consumer_seq + 1;
+        if self.tracked.len() == 0 || entry.is_some_and(|entry| entry.dseq() == next) {
             self.move_floor();
         }
         self.log.mark();

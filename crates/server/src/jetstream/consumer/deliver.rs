@@ -244,6 +244,10 @@ impl Consumer {
                 Choice::Nobody => return Step::Stop(Progress::Idle),
                 Choice::Full => return Step::Stop(Progress::Full),
             };
+            if let Some(pin) = &pin {
+                // Before its first message, as everybody is told in that order.
+                self.pinned(port, id, pin, now);
+            }
             let Some(request) = self.waiting.get(id) else {
                 return Step::Stop(Progress::Idle);
             };
@@ -263,15 +267,7 @@ impl Consumer {
                 }
             }
             let holder = request.holder;
-            if let Some(pin) = &pin {
-                let group = request
-                    .conditions
-                    .as_ref()
-                    .map_or("", |conditions| &conditions.group)
-                    .to_owned();
-                self.pinned(port, pin, &group, now);
-            }
-            if let Some(request) = self.waiting.give(id, ready.size(), pin.as_deref(), now.mono)
+            if let Some(request) = self.waiting.give(id, ready.size(), now.mono)
                 && request.bytes.is_some_and(|rest| rest > 0)
             {
                 send_end(port, &request, &Status::BatchCompleted, true);

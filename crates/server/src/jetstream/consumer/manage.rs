@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use windjet_protocol::jetstream::consumer::requests::ConsumerPauseResponse;
 use windjet_protocol::jetstream::{
-    ApiError, ConsumerConfig, DeliverPolicy, ErrorCode, Nanos, PriorityPolicy, Timestamp,
+    ApiError, ConsumerConfig, DeliverPolicy, ErrorCode, Nanos, PriorityPolicy, Timestamp, level,
 };
 use windjet_store::Position;
 
@@ -77,6 +77,8 @@ impl Consumer {
     pub(crate) fn pause(&mut self, port: &mut dyn Port, until: Timestamp, now: Now) -> ConsumerPauseResponse {
         let before = self.config.pause_until;
         self.config.pause_until = (!until.is_zero()).then_some(until);
+        let level = self.config.required_level();
+        level::stamp_stored(&mut self.config.metadata, level);
         self.arm_pause(now);
         let paused = self.paused(now);
         if self.config.pause_until != before {

@@ -72,7 +72,11 @@ pub(super) fn start(
         DeliverPolicy::Last => reader.last_match(matcher).unwrap_or(first),
         DeliverPolicy::New => last + 1,
         DeliverPolicy::ByStartSequence => config.opt_start_seq,
-        DeliverPolicy::ByStartTime => by_time.unwrap_or(last + 1),
+        // The next match if there is one, so that nothing before it has to be passed over.
+        DeliverPolicy::ByStartTime => {
+            let from = by_time.unwrap_or(last + 1);
+            reader.next_match(matcher, from).unwrap_or(from)
+        }
         // With one message for each subject, the last of each is all there are.
         DeliverPolicy::LastPerSubject if home.max_msgs_per_subject == 1 => first,
         DeliverPolicy::LastPerSubject => {

@@ -163,18 +163,25 @@ impl Consumer {
             || (min_ack_pending > 0 && in_hand >= min_ack_pending)
     }
 
-    /// A request was given a message with a pin: it is pinned, unless it was already.
-    pub(super) fn pinned(&mut self, port: &mut dyn Port, id: &str, group: &str, now: Now) {
-        if self.pin.as_ref().is_some_and(|pin| pin.id == id) {
+    /// A request is about to be given a message with a pin: its client is pinned, unless it was already. It stays so if it is too
+    /// slow to take the message.
+    pub(super) fn pinned(&mut self, port: &mut dyn Port, request: RequestId, pin: &str, now: Now) {
+        if self.pin.as_ref().is_some_and(|known| known.id == pin) {
             return;
         }
+        self.waiting.pin(request, pin);
+        let conditions = self
+            .waiting
+            .get(request)
+            .and_then(|request| request.conditions.as_ref());
+        let group = conditions.map_or_else(String::new, |conditions| conditions.group.clone());
+        self.tell_pinned(port, &group, pin, now);
         self.pin = Some(Box::new(Pin {
-            id: id.to_owned(),
-            group: group.to_owned(),
+            id: pin.to_owned(),
+            group,
             since: now.timestamp(),
             due: now.mono.saturating_add(self.pin_timeout()),
         }));
-        self.tell_pinned(port, group, id, now);
     }
 
     /// The pin ends if its client was silent for too long.

@@ -49,6 +49,10 @@ impl Consumer {
     }
 
     fn expire_requests(&mut self, port: &mut dyn Port, now: Now) {
+        if !self.has_room() && self.waiting.due(now.mono).is_some() {
+            // While the window is full, those that do not wait stay until the next request of any is due.
+            self.end_no_wait(port);
+        }
         while let Some(due) = self.waiting.due(now.mono) {
             match due {
                 RequestDue::Expired(id) => self.end(port, id, &Status::RequestTimeout, true),

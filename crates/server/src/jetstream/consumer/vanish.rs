@@ -37,9 +37,10 @@ impl Consumer {
     }
 
     /// Messages that match `filter` (empty: all) were purged, up to a sequence or all.
-    pub(crate) fn purged(&mut self, filter: &[u8], _now: Now) {
+    pub(crate) fn purged(&mut self, filter: &[u8], now: Now) {
         let state = self.home.reader.state();
         let (first, last) = (state.first_seq, state.last_seq);
+        let in_hand = self.tracked.len();
         self.forget_range(0, first.saturating_sub(1));
         if !filter.is_empty() {
             self.forget_gone();
@@ -81,6 +82,9 @@ impl Consumer {
         if up_to > self.floor.stream_seq || self.tracked.len() == 0 {
             self.floor.stream_seq = up_to.max(self.floor.stream_seq);
             self.move_floor();
+        }
+        if self.tracked.len() < in_hand {
+            self.acked_at = Some(now.wall);
         }
         self.log.mark();
     }

@@ -250,24 +250,13 @@ impl Waiting {
     }
 
     /// A request was given a message of so many bytes. A request that is complete comes out.
-    pub(super) fn give(
-        &mut self,
-        id: RequestId,
-        bytes: u64,
-        pin: Option<&str>,
-        mono: u64,
-    ) -> Option<Request> {
+    pub(super) fn give(&mut self, id: RequestId, bytes: u64, mono: u64) -> Option<Request> {
         let request = self.requests.get_mut(&id)?;
         request.left -= 1;
         request.given += 1;
         self.wanted = self.wanted.saturating_sub(1);
         if let Some(budget) = &mut request.bytes {
             *budget = budget.saturating_sub(bytes);
-        }
-        if let Some(pin) = pin
-            && request.pin() != pin
-        {
-            pin.clone_into(&mut request.conditions.get_or_insert_default().pin);
         }
         if request.left == 0 || request.bytes == Some(0) {
             return self.remove(id);
@@ -277,6 +266,15 @@ impl Waiting {
             self.rotate(id);
         }
         None
+    }
+
+    /// A request has a pin from now on.
+    pub(super) fn pin(&mut self, id: RequestId, pin: &str) {
+        if let Some(request) = self.requests.get_mut(&id)
+            && request.pin() != pin
+        {
+            pin.clone_into(&mut request.conditions.get_or_insert_default().pin);
+        }
     }
 
     /// A request was sent something: its silence begins anew.
@@ -353,10 +351,10 @@ mod tests {
         for _ in 0..3 {
             waiting.add(request("2", false));
         }
-        assert!(waiting.give(0, 1, None, 0).is_none());
+        assert!(waiting.give(0, 1, 0).is_none());
         assert_eq!(order(&waiting), [1, 2, 0]);
         assert_eq!(waiting.wanted(), 5);
-        assert!(waiting.give(0, 1, None, 0).is_some());
+        assert!(waiting.give(0, 1, 0).is_some());
         assert_eq!(order(&waiting), [1, 2]);
         assert_eq!(waiting.wanted(), 4);
     }

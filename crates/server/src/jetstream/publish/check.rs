@@ -516,6 +516,8 @@ fn roll_up(view: &impl View, subject: &[u8], known: Subject, plan: &mut Plan<'_>
     let few = ..=ROLLUP_LISTED;
     match plan.rollup {
         None => {}
+        // A subject with wildcards is an ordinary one, but rolled up it means all that it matches.
+        Some(Rollup::Subject) if subject::has_wildcards(subject) => plan.purge = plan.rollup,
         Some(Rollup::Subject) if few.contains(&known.messages) => {
             let mut next = view.subject_next(subject, 0);
             while let Some(seq) = next {

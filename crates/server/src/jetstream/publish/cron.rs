@@ -19,6 +19,8 @@ const YEARS: i16 = 5;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
+/// Most days of each month.
+const LONGEST: [i8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// An expression; one bit for each value of a field that matches.
@@ -33,7 +35,7 @@ pub(crate) struct Cron {
 }
 
 impl Cron {
-    /// Reads an expression, or one of the words `@yearly` (`@annually`), `@monthly`, `@weekly`, `@daily` (`@midnight`) and
+    /// Reads an expression that matches some day, or one of the words `@yearly` (`@annually`), `@monthly`, `@weekly`, `@daily` (`@midnight`) and
     /// `@hourly`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = match text {
@@ -53,7 +55,17 @@ impl Cron {
             month: field(fields.next()?, 1, 12, &MONTHS)?,
             weekday: field(fields.next()?, 0, 6, &DAYS)?,
         };
-        fields.next().is_none().then_some(cron)
+        (fields.next().is_none() && cron.comes()).then_some(cron)
+    }
+
+    /// Whether there is a year in which a day matches: 31 February is none.
+    fn comes(&self) -> bool {
+        if (self.day | self.weekday) & STAR == 0 {
+            return true;
+        }
+        (1..)
+            .zip(LONGEST)
+            .any(|(month, days)| has(self.month, month) && (1..=days).any(|day| has(self.day, day)))
     }
 
     /// The first second that matches after the second `after`, both counted from 1970; `None` if none does within five
@@ -194,6 +206,9 @@ mod tests {
             "1-5/2 * * * * *",
             "1,2,,3 * * * * *",
             " 0  0\t0 * * * ",
+            "0 0 0 29 2 *",
+            "0 0 0 31 2 mon",
+            "0 0 0 31 2,3 *",
             "*,5 * * * * *",
             "*-5 * * * * *",
             "?/5 * * * * *",
@@ -237,6 +252,11 @@ mod tests {
             "@Hourly",
             "@reboot",
             "@hourly ",
+            // Days that no year has.
+            "0 0 0 31 2 *",
+            "0 0 0 30 feb *",
+            "0 0 0 31 4,6,9,11 *",
+            "0 0 0 31 2 */1",
         ] {
             assert!(Cron::parse(text).is_none(), "{text:?}");
         }
@@ -258,7 +278,6 @@ mod tests {
             ("@yearly", "2027-01-01T00:00:00Z"),
             ("@annually", "2027-01-01T00:00:00Z"),
             ("0 0 0 29 feb *", "2028-02-29T00:00:00Z"),
-            ("0 0 0 31 2 *", "never"),
             ("0 30 7 * * mon", "2026-12-07T07:30:00Z"),
         ] {
             assert_eq!(next(cron, after, "UTC"), expected, "{cron}");

@@ -94,6 +94,7 @@ impl<'m, 'v, V: View> Overlay<'m, 'v, V> {
         }
         match plan.purge {
             None => {}
+            // Of a pattern's messages only those on the subject of its very text are seen to be gone by the rest of the batch.
             Some(Rollup::Subject) => {
                 while let Some(older) = self.subject_next(subject, 0).filter(|older| *older < seq) {
                     self.remove(older);

@@ -307,6 +307,8 @@ impl Task {
                     rows = rows[page.range()].to_vec();
                 }
                 info.state.subjects = rows.into_iter().collect();
+                // Unlike in other lists, an offset beyond the end is shown as it was asked for.
+                page.offset = u64::try_from(request.offset).unwrap_or(0);
             }
         }
         StreamInfoResponse {

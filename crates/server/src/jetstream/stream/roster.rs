@@ -139,15 +139,10 @@ impl Task {
                 // The answer shows the consumer as it is before its first delivery.
                 let info = self.with_consumer(number, now, |consumer, port| {
                     consumer.announce(port, now);
+                    consumer.interest_changed(port, now);
                     consumer.info(port, now)
                 });
-                let name = self
-                    .consumers
-                    .slots
-                    .get(&number)
-                    .map(|s| s.consumer.name().to_owned());
-                self.with_consumer(number, now, |consumer, port| consumer.interest_changed(port, now));
-                let (Some(mut info), Some(_)) = (info, name) else {
+                let Some(mut info) = info else {
                     return;
                 };
                 info.config.metadata = crate::jetstream::api::shown(info.config.metadata);

@@ -174,14 +174,15 @@ impl StreamWriter {
             Op::Skip { id } => {
                 self.admit(frees, 0)?;
                 self.renew_ceiling();
-                self.skip(id, self.last_seq + 1)
+                let time = self.core.clock.wall_ns().max(self.last_time);
+                self.skip(id, self.last_seq + 1, time)
             }
             Op::SkipTo { seq } => {
                 if seq <= self.last_seq {
                     return Err(StageError::Invalid);
                 }
                 self.admit(frees, 0)?;
-                self.skip(None, seq)
+                self.skip(None, seq, self.last_time)
             }
             Op::Remove(ranges) | Op::Lost(ranges) => {
                 self.admit(frees, ranges.len() * 17)?;
@@ -426,8 +427,7 @@ impl StreamWriter {
         Ticket { op, seq, time }
     }
 
-    fn skip(&mut self, id: Option<&[u8]>, seq: u64) -> Ticket {
-        let time = self.core.clock.wall_ns().max(self.last_time);
+    fn skip(&mut self, id: Option<&[u8]>, seq: u64, time: i64) -> Ticket {
         self.op += 1;
         self.effects.clear();
         if let Some(id) = id {

@@ -20,12 +20,19 @@ fn first(refused: &[(bool, ErrorCode)]) -> Result<(), ApiError> {
     }
 }
 
-/// Checks a configuration whose defaults are filled in; `asked` is what the client sent.
-pub(super) fn check(asked: &ConsumerConfig, config: &ConsumerConfig, rules: &Rules) -> Result<(), ApiError> {
+/// Checks a configuration whose defaults are filled in; `asked` is what the client sent. A pedantic client must say itself what
+/// would be filled in.
+pub(super) fn check(
+    asked: &ConsumerConfig,
+    config: &ConsumerConfig,
+    pedantic: bool,
+    rules: &Rules,
+) -> Result<(), ApiError> {
     let flow = config.ack_policy == AckPolicy::FlowControl;
     let backoff = i64::try_from(config.backoff.len()).unwrap_or(i64::MAX);
     first(&[
         (config.num_replicas < 0, ErrorCode::ReplicasNegative),
+        (config.num_replicas > 1, ErrorCode::ReplicasNotSupported),
         (
             config.backoff.iter().any(|wait| wait.is_negative()),
             ErrorCode::BackoffNegative,
@@ -36,11 +43,20 @@ pub(super) fn check(asked: &ConsumerConfig, config: &ConsumerConfig, rules: &Rul
             ErrorCode::FlowControlPolicyRequiresPush,
         ),
         (
+            flow && pedantic && !asked.flow_control,
+            ErrorCode::FlowControlPolicyRequiresFlowControl,
+        ),
+    ])?;
+    if flow && pedantic && asked.idle_heartbeat != config.idle_heartbeat {
+        return Err(ErrorCode::StreamInvalidConfig.with("flow control ack policy heartbeat needs to be 1s"));
+    }
+    first(&[
+        (
             flow && config.max_ack_pending <= 0,
             ErrorCode::FlowControlPolicyRequiresMaxAckPending,
         ),
         (
-            flow && !asked.ack_wait.is_zero(),
+            flow && !config.ack_wait.is_zero(),
             ErrorCode::FlowControlPolicyWithAckWait,
         ),
         (
@@ -48,7 +64,7 @@ pub(super) fn check(asked: &ConsumerConfig, config: &ConsumerConfig, rules: &Rul
             ErrorCode::FlowControlPolicyWithMaxDeliver,
         ),
         (
-            backoff > 0 && config.max_deliver != -1 && config.max_deliver <= backoff,
+            backoff > 0 && config.max_deliver != -1 && config.max_deliver < backoff,
             ErrorCode::MaxDeliverBelowBackoff,
         ),
     ])?;
@@ -162,10 +178,12 @@ fn check_filters(config: &ConsumerConfig) -> Result<(), ApiError> {
             return Err(super::invalid_filter());
         }
         let earlier = &config.filter_subjects[..at];
-        if earlier
-            .iter()
-            .any(|other| subject::overlaps(other.as_bytes(), filter.as_bytes()))
-        {
+        // Filters that share some subjects are fine, one within another is not.
+        let within = |other: &String| {
+            let (one, two) = (other.as_bytes(), filter.as_bytes());
+            subject::is_subset(one, two) || subject::is_subset(two, one)
+        };
+        if earlier.iter().any(within) {
             return Err(ErrorCode::FiltersOverlap.error());
         }
     }

@@ -50,14 +50,20 @@ pub(super) fn normalised(request: StreamConfigRequest, rules: &Rules<'_>) -> Res
 }
 
 fn check_sizes(config: &StreamConfig) -> Result<(), ApiError> {
-    StreamName::new(&config.name).map_err(InvalidName::stream_error)?;
+    // Path separators have an error of their own where a request names the stream in its subject, not here.
+    StreamName::new(&config.name).map_err(|error| match error {
+        InvalidName::PathSeparator => InvalidName::Character.stream_error(),
+        error => error.stream_error(),
+    })?;
     if config.description.len() > DESCRIPTION_MAX {
         return Err(invalid(format_args!(
             "stream description is too long, maximum allowed is {DESCRIPTION_MAX}"
         )));
     }
     if metadata_bytes(&config.metadata) > METADATA_BYTES_MAX {
-        return Err(invalid("stream metadata exceeds maximum size of 128 KiB"));
+        return Err(invalid(format_args!(
+            "stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes"
+        )));
     }
     if config.num_replicas > REPLICAS_MAX {
         return Err(invalid(format_args!("maximum replicas is {REPLICAS_MAX}")));

@@ -190,8 +190,12 @@ fn check_origin(
         if subject::has_wildcards(deliver.as_bytes()) {
             return Err(ErrorCode::ExternalDeliverWildcard.with(deliver));
         }
-        let taken = |subject: &&String| subject::overlaps(subject.as_bytes(), deliver.as_bytes());
-        if let Some(subject) = config.subjects.iter().find(taken).filter(|_| !deliver.is_empty()) {
+        // As in nats-server it is the subjects of our own stream of the origin's name that are looked at.
+        let local = streams.config(&source.name).filter(|_| !deliver.is_empty());
+        let taken = |subject: &&String| {
+            subject::overlaps(subject.as_bytes(), format!("{deliver}.{subject}").as_bytes())
+        };
+        if let Some(subject) = local.as_ref().and_then(|local| local.subjects.iter().find(taken)) {
             return Err(ErrorCode::ExternalDeliverOverlap.fill(&[deliver, subject]));
         }
         if subject::overlaps(external.api.as_bytes(), API.as_bytes()) {

@@ -223,6 +223,20 @@ fn being_full_of_unacknowledged_messages_is_not_being_out_of_messages() {
     assert_eq!(bench.line(), "a: 1/1 x1 p2");
     bench.ack(1, 1, "");
     assert_eq!(bench.line(), "r: + | a: 2/2 x1 p1");
+    // But it ends a request that does not wait when the next request is due, be it its own heartbeat.
+    let mut bench = Bench::start(&xs(3), r#"{"ack_policy":"explicit","max_ack_pending":1}"#);
+    bench.pull(
+        "a",
+        &format!(
+            r#"{{"batch":2,"no_wait":true,"expires":{},"idle_heartbeat":{}}}"#,
+            900 * MS,
+            100 * MS
+        ),
+    );
+    bench.advance(99);
+    assert_eq!(bench.line(), "a: 1/1 x1 p2");
+    bench.advance(1);
+    assert_eq!(bench.line(), "a: 404 No Messages");
 }
 
 #[test]
