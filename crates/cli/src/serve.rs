@@ -298,7 +298,12 @@ fn announce(server: &Server) -> io::Result<()> {
         writeln!(out, "  clients     {url}")?;
     }
     if let Some(address) = server.monitoring_addr() {
-        writeln!(out, "  monitoring  http://{address}/varz")?;
+        // Where both are configured, the address is that of plain HTTP.
+        let scheme = match server.options().monitoring.http {
+            Some(_) => "http",
+            None => "https",
+        };
+        writeln!(out, "  monitoring  {scheme}://{address}/varz")?;
     }
     out.flush()
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use windjet_testkit::process::{Process, Signal, Stream};
 use windjet_testkit::server::PATIENCE;
+use windjet_testkit::tls::certificates;
 
 use crate::{BINARY, err, out, run_windjet};
 
@@ -126,16 +127,39 @@ fn a_listener_that_cannot_be_opened_is_named() {
     );
 }
 
-#[test]
-fn monitoring_is_announced_where_it_listens() {
-    let mut server = serve(&["--host", "0.0.0.0", "--insecure", "--monitor-port", "0"]);
-    let shown = server
+/// The URL for monitoring that a server prints.
+fn monitoring_url(server: &mut Process) -> String {
+    server
         .wait_for_line("the monitoring address", PATIENCE, |line| {
             let url = line.text.trim().strip_prefix("monitoring")?.trim();
             (line.stream == Stream::Out).then(|| url.to_owned())
         })
-        .unwrap();
+        .unwrap()
+}
+
+#[test]
+fn monitoring_is_announced_where_it_listens() {
+    let mut server = serve(&["--host", "0.0.0.0", "--insecure", "--monitor-port", "0"]);
+    let shown = monitoring_url(&mut server);
     assert!(shown.starts_with("http://0.0.0.0:"), "{shown}");
+}
+
+#[test]
+fn monitoring_over_tls_is_announced_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, pem) in certificates().unwrap() {
+        std::fs::write(folder.path().join(name), pem).unwrap();
+    }
+    let file = folder.path().join("server.conf");
+    let text = format!(
+        "https: 127.0.0.1:-1\ntls {{ cert_file: {0:?}, key_file: {1:?} }}\n",
+        folder.path().join("server.pem"),
+        folder.path().join("server-key.pem")
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut server = serve(&["--config", file.to_str().unwrap()]);
+    let shown = monitoring_url(&mut server);
+    assert!(shown.starts_with("https://127.0.0.1:"), "{shown}");
 }
 
 #[test]
