@@ -12,6 +12,7 @@
 //! * [`account`], [`stream`], [`consumer`]: the bodies by endpoint.
 //! * [`advisory`]: what is published about streams, consumers and the server.
 //! * [`publish`]: answers to publishes.
+//! * [`backup`]: what is in the chunks of a snapshot.
 //! * [`status`]: statuses of pull requests, direct gets and snapshots.
 //!
 //! What is serialised here has the member names, the order and the omission rules of nats-server 2.15, so an answer
@@ -25,6 +26,7 @@
 pub mod account;
 pub mod advisory;
 pub mod api;
+pub mod backup;
 pub mod consumer;
 pub mod duration;
 pub mod error;

@@ -33,6 +33,8 @@ pub(crate) struct JsAccount {
     pub(super) used: Used,
     /// Who copies from streams, by their names, whether they exist or not.
     followers: Mutex<HashMap<String, Arc<Followers>>>,
+    /// Streams that are being restored: their names and subjects are taken.
+    reserved: Mutex<BTreeMap<String, StreamConfig>>,
     /// Held while streams are created, changed or deleted.
     pub(crate) admin: Mutex<()>,
     /// Whether it had a stream since the start.
@@ -51,6 +53,7 @@ impl JsAccount {
             limits: RwLock::new(limits),
             used: Used::default(),
             followers: Mutex::default(),
+            reserved: Mutex::default(),
             admin: Mutex::new(()),
             had_streams: AtomicBool::new(false),
             total: AtomicU64::new(0),
@@ -147,6 +150,20 @@ impl JsAccount {
         self.had_streams.load(Ordering::Relaxed)
     }
 
+    /// Takes name and subjects of a stream that is not there yet. Under [`JsAccount::admin`].
+    pub(crate) fn reserve(self: &Arc<Self>, config: &StreamConfig) -> Reserved {
+        self.reserved.lock().insert(config.name.clone(), config.clone());
+        Reserved {
+            account: self.clone(),
+            name: config.name.clone(),
+        }
+    }
+
+    /// Whether a name is taken by a stream that is not there yet.
+    pub(crate) fn reserves(&self, name: &str) -> bool {
+        self.reserved.lock().contains_key(name)
+    }
+
     /// Counts an API call.
     pub(crate) fn count_call(&self, failed: bool) {
         self.total.fetch_add(1, Ordering::Relaxed);
@@ -185,6 +202,17 @@ impl JsAccount {
             usage.streams += 1;
             usage.consumers += stream.consumers() as u64;
         }
+        for (name, config) in &*self.reserved.lock() {
+            if except == Some(name) {
+                continue;
+            }
+            let reserve = match config.storage {
+                StorageType::Memory => &mut usage.reserved_memory,
+                _ => &mut usage.reserved_storage,
+            };
+            *reserve += u64::try_from(config.max_bytes).unwrap_or(0);
+            usage.streams += 1;
+        }
         usage
     }
 
@@ -216,15 +244,20 @@ impl JsAccount {
 
     /// Whether another stream's subjects collide with those of `config`.
     pub(crate) fn overlaps(&self, config: &StreamConfig) -> bool {
-        self.streams.read().values().any(|stream| {
-            *stream.name != *config.name
-                && stream.config().subjects.iter().any(|theirs| {
+        let collides = |other: &StreamConfig| {
+            other.name != config.name
+                && other.subjects.iter().any(|theirs| {
                     config
                         .subjects
                         .iter()
                         .any(|ours| subject::overlaps(ours.as_bytes(), theirs.as_bytes()))
                 })
-        })
+        };
+        self.streams
+            .read()
+            .values()
+            .any(|stream| collides(&stream.config()))
+            || self.reserved.lock().values().any(collides)
     }
 
     /// Whether anybody listens to a subject of the account.
@@ -235,6 +268,19 @@ impl JsAccount {
     /// Publishes an event to whoever listens.
     pub(crate) fn advise<B: EventBody>(&self, server: &Shared, body: impl FnOnce() -> B, subject: &str) {
         advise(server, &self.account, body, subject);
+    }
+}
+
+/// A name and subjects that are taken as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    account: Arc<JsAccount>,
+    name: String,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.account.reserved.lock().remove(&self.name);
     }
 }
 

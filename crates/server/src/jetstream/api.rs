@@ -17,17 +17,18 @@ use windjet_protocol::jetstream::level::{self, REQUIRED_API_LEVEL};
 use windjet_protocol::jetstream::request::{decode, expect_empty};
 use windjet_protocol::jetstream::stream::get::MessageGetRequest;
 use windjet_protocol::jetstream::stream::requests::{
-    MessageDeleteRequest, PurgeRequest, STREAM_LIST_LIMIT, STREAM_NAMES_LIMIT, StreamConfigRequest,
-    StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest, StreamListRequest, StreamListResponse,
-    StreamNamesResponse,
+    MessageDeleteRequest, PurgeRequest, RestoreRequest, STREAM_LIST_LIMIT, STREAM_NAMES_LIMIT,
+    SnapshotRequest, StreamConfigRequest, StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest,
+    StreamListRequest, StreamListResponse, StreamNamesResponse,
 };
 use windjet_protocol::jetstream::{
-    API_LEVEL, ApiError, ErrorCode, Metadata, Page, Status, StreamInfo, Timestamp,
+    API_LEVEL, ApiError, ErrorCode, Metadata, Page, Status, StreamConfig, StreamInfo, Timestamp,
 };
 use windjet_protocol::subject;
 
 use super::JetStream;
 use super::account::{AUDIT, JsAccount};
+use super::backup;
 use super::open::{StoredStream, durability, store_name};
 use super::service::Context;
 use super::stream::call::{Answer, Asker, Call, CreateConsumer};
@@ -299,8 +300,39 @@ impl Serving<'_> {
                 let request = body!(MessageDeleteRequest);
                 self.hand(stream, |asker| Call::MessageDelete(request, Answer::Wire(asker)));
             }
+            StreamVerb::Snapshot => {
+                let request = Box::new(body!(SnapshotRequest));
+                self.hand(stream, |asker| Call::Snapshot(request, asker));
+            }
+            StreamVerb::Restore => {
+                let request = body!(RestoreRequest);
+                match self.restorable(request.config, stream) {
+                    Ok(config) => backup::begin_restore(self.server, self.js, config, self.asker),
+                    Err(error) => self.refuse(call, &error),
+                }
+            }
             _ => {}
         }
+    }
+
+    /// The configuration of a stream that may be restored under a name.
+    fn restorable(&self, mut config: StreamConfig, name: &str) -> Result<StreamConfig, ApiError> {
+        if config.name.is_empty() {
+            name.clone_into(&mut config.name);
+        }
+        let mut request = StreamConfigRequest {
+            config,
+            pedantic: false,
+        };
+        check_names(&request, name)?;
+        let account = &self.context.account;
+        if account.stream(name).is_some() || account.reserves(name) {
+            return Err(ErrorCode::RestoreNameInUse.error());
+        }
+        // None is made sealed, but one that was sealed later may come back.
+        let sealed = std::mem::take(&mut request.config.sealed);
+        let config = super::config::stream::create(request, &self.js.neighbours(account).rules())?;
+        Ok(StreamConfig { sealed, ..config })
     }
 
     fn consumer_names(self, stream: &str) {
@@ -460,11 +492,18 @@ pub(super) fn create(
             Err(ErrorCode::StreamNameInUse.error())
         };
     }
+    if account.reserves(&config.name) {
+        return Err(ErrorCode::StreamNameInUse.error());
+    }
     if account.overlaps(&config) {
         return Err(ErrorCode::SubjectOverlap.error());
     }
     let created = js.now().wall;
-    let stored = StoredStream { created, config };
+    let stored = StoredStream {
+        created,
+        config,
+        unfinished: false,
+    };
     let options = stream_options(js, account, &stored);
     let config = stored.config;
     let failed = |text: String| ErrorCode::StreamCreateFailed.with(text);

@@ -16,6 +16,7 @@
 //! * `context` is JetStream for code in this process; what is sent to it goes through a `mailbox`.
 //! * `overview` and `health` are what monitoring asks.
 //! * `quota` holds what streams take against the bounds of account and server.
+//! * `backup` sends snapshots of streams and restores them.
 //! * `read` answers message gets and direct gets, away from the stream's task, from committed state.
 //!
 //! # What holds
@@ -32,6 +33,7 @@
 
 pub(crate) mod account;
 pub(crate) mod api;
+pub(crate) mod backup;
 pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;
@@ -118,6 +120,8 @@ pub(crate) struct JetStream {
     pub(crate) max_payload: usize,
     /// Reads of messages that are not in memory, at the same time.
     pub(crate) reads: Arc<Semaphore>,
+    /// Snapshots and restores that may still begin.
+    pub(crate) backups: Arc<Semaphore>,
     /// What the open atomic batches of all streams take.
     pub(crate) atomic_batches: batch::Shared,
     /// Open fast batches of all streams.

@@ -11,7 +11,9 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
 use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
-use windjet_store::{BudgetDisk, Disk, Durability, OpenError, RealDisk, Store, StoreOptions};
+use windjet_store::{
+    BudgetDisk, Disk, Durability, Op, OpenError, RealDisk, Store, StoreOptions, StreamWriter,
+};
 
 use super::account::JsAccount;
 use super::health::{Health, Lost};
@@ -57,6 +59,9 @@ pub(crate) struct StoredStream {
     pub(crate) created: i64,
     /// Its configuration.
     pub(crate) config: StreamConfig,
+    /// Whether it is being restored: what there is of it goes when the store is opened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unfinished: bool,
 }
 
 impl StoredStream {
@@ -190,6 +195,7 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
         accounts: RwLock::new(HashMap::new()),
         max_payload: usize::try_from(options.max_payload).unwrap_or(1 << 20),
         reads: Arc::new(Semaphore::new(2)),
+        backups: Arc::new(Semaphore::new(super::backup::RUNNING_MAX)),
         atomic_batches: super::batch::Shared::default(),
         fast_batches: Arc::default(),
     }))
@@ -317,6 +323,14 @@ pub(crate) fn start(server: &Arc<Shared>) {
     js.took.fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
 }
 
+/// Removes a stream whose restore the server did not survive.
+fn remove_unfinished(mut writer: StreamWriter, full: &str) -> Result<(), String> {
+    tracing::warn!(stream = %full, "a restore was not finished: what there is of the stream is removed");
+    writer.stage(Op::Delete).map_err(|error| error.to_string())?;
+    writer.submit();
+    Ok(())
+}
+
 fn recover(
     server: &Arc<Shared>,
     js: &Arc<JetStream>,
@@ -330,6 +344,9 @@ fn recover(
         .ok_or("its writer is in use")?;
     let stored: StoredStream = serde_json::from_slice(&writer.options().config)
         .map_err(|error| format!("its configuration cannot be read: {error}"))?;
+    if stored.unfinished {
+        return remove_unfinished(writer, full);
+    }
     if let Some(why) = level::unsupported_reason(&stored.config.metadata) {
         return Err(why);
     }

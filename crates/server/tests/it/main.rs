@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod accounts;
+mod backup;
 mod config_corpus;
 mod hostile;
 mod in_process;

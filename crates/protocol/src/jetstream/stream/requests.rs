@@ -282,7 +282,6 @@ pub struct SnapshotRequest {
 
 impl ApiRequest for SnapshotRequest {
     const BODY: BodyRule = BodyRule::Required;
-    const REFUSES_UNKNOWN: bool = false;
 }
 
 /// Answer to a snapshot request, before the first chunk.
@@ -421,8 +420,13 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_ignores_what_it_does_not_know() {
-        let request = decode::<SnapshotRequest>(br#"{"deliver_subject":"d","foo":1}"#, true).unwrap();
+    fn snapshot_knows_its_fields_and_restore_needs_a_body() {
+        let unknown = br#"{"deliver_subject":"d","foo":1}"#;
+        assert_eq!(
+            decode::<SnapshotRequest>(unknown, true).unwrap_err(),
+            ErrorCode::InvalidJson
+        );
+        let request = decode::<SnapshotRequest>(unknown, false).unwrap();
         assert_eq!(request.deliver_subject, "d");
         assert_eq!(
             decode::<RestoreRequest>(b"{}", true).unwrap_err(),

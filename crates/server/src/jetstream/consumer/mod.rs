@@ -47,6 +47,8 @@ use record::Log;
 use tracked::Tracked;
 use waiting::Waiting;
 
+pub(crate) use record::stored;
+
 pub(crate) use port::{Delivered, Delivery, Fetched, Now, Place, Port};
 
 /// What all consumers of a stream share.

@@ -10,9 +10,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use windjet_protocol::jetstream::{ConsumerConfig, Timestamp};
-use windjet_store::{ConsumerChange, Pending, SeqRange};
+use windjet_store::{ConsumerChange, ConsumerState, Pending, SeqRange};
 
 use super::rare::{Empty, Rare};
+use super::tracked::Entry;
 use super::{Consumer, Now};
 
 /// The stored configuration.
@@ -117,7 +118,41 @@ fn ranges(mut seqs: Vec<u64>) -> Vec<SeqRange> {
     out
 }
 
+/// What the store keeps as the configuration of a consumer that comes from elsewhere.
+pub(crate) fn stored(config: &ConsumerConfig, created: Timestamp) -> Vec<u8> {
+    let envelope = Envelope {
+        config: Cow::Borrowed(config),
+        created,
+        initial_up_to: None,
+    };
+    // As below.
+    serde_json::to_vec(&envelope).unwrap_or_default()
+}
+
 impl Consumer {
+    /// Everything that the store would keep of its position, whether it is stored or not.
+    pub(crate) fn state(&self, now: Now) -> ConsumerState {
+        let pending = self.tracked.seqs(0, u64::MAX).into_iter().filter_map(|seq| {
+            let entry = self.tracked.get(seq)?;
+            Some((seq, self.pending(seq, entry, now)))
+        });
+        let counted = self.tracked.counted(0, u64::MAX).into_iter();
+        ConsumerState {
+            delivered: self.delivered,
+            floor: self.floor,
+            pending: pending.collect(),
+            redelivered: counted.map(|seq| (seq, self.tracked.deliveries(seq))).collect(),
+        }
+    }
+
+    fn pending(&self, seq: u64, entry: Entry, now: Now) -> Pending {
+        let sent = entry.due.saturating_sub(self.wait(self.tracked.deliveries(seq)));
+        Pending {
+            consumer_seq: entry.dseq(),
+            time_ns: now.wall.saturating_add(sent.saturating_sub(now.nanos())),
+        }
+    }
+
     /// What the store keeps as the consumer's configuration.
     pub(crate) fn stored_config(&self) -> Vec<u8> {
         let envelope = Envelope {
@@ -166,15 +201,10 @@ impl Consumer {
             ..ConsumerChange::default()
         };
         for seq in touched {
-            let wait = self.wait(self.tracked.deliveries(seq));
+            let pending = self.tracked.get(seq).map(|entry| self.pending(seq, entry, now));
             let (entry, count) = self.tracked.visit(seq);
-            if let Some(entry) = entry {
+            if let (Some(entry), Some(pending)) = (entry, pending) {
                 entry.set_stored();
-                let sent = entry.due.saturating_sub(wait);
-                let pending = Pending {
-                    consumer_seq: entry.dseq(),
-                    time_ns: now.wall.saturating_add(sent.saturating_sub(now.nanos())),
-                };
                 change.pending_set.push((seq, pending));
             }
             if let Some(count) = count {

@@ -117,6 +117,8 @@ impl Task {
                 read::serve_get(&task.server, &task.js, &task.stream, *request, answer);
             }),
             Call::MessageDelete(request, answer) => self.delete_message(request, answer),
+            Call::Snapshot(request, asker) => self.snapshot(*request, asker),
+            Call::Restored(restored) => self.finish_restore(*restored),
             Call::ConsumerCreate(create, answer) => self.create_consumer(*create, answer, now),
             Call::ConsumerInfo(name, answer) => {
                 self.consumers.store_now(now);
@@ -209,7 +211,7 @@ impl Task {
         }
     }
 
-    fn stream_info(&self) -> StreamInfo {
+    pub(super) fn stream_info(&self) -> StreamInfo {
         let mut config = (*self.config).clone();
         config.metadata = shown(config.metadata);
         self.show_own(&mut config);
@@ -264,7 +266,7 @@ impl Task {
         });
     }
 
-    fn advise(&self, action: StreamActionKind) {
+    pub(super) fn advise(&self, action: StreamActionKind) {
         if self.failed {
             return;
         }
@@ -330,6 +332,7 @@ impl Task {
                 let stored = StoredStream {
                     created: self.stream.created.unix_nanos(),
                     config,
+                    unfinished: false,
                 };
                 let options = stream_options(&self.js, &account, &stored);
                 let staged = self.writer.stage(Op::Update(&options));

@@ -12,13 +12,15 @@ use windjet_protocol::jetstream::consumer::requests::{
 };
 use windjet_protocol::jetstream::stream::get::{MessageGetRequest, MessageGetResponse};
 use windjet_protocol::jetstream::stream::requests::{
-    MessageDeleteRequest, MessageDeleteResponse, PurgeRequest, PurgeResponse, StreamConfigRequest,
-    StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest, StreamInfoResponse, StreamUpdateResponse,
+    MessageDeleteRequest, MessageDeleteResponse, PurgeRequest, PurgeResponse, SnapshotRequest,
+    SnapshotResponse, StreamConfigRequest, StreamCreateResponse, StreamDeleteResponse, StreamInfoRequest,
+    StreamInfoResponse, StreamUpdateResponse,
 };
 use windjet_protocol::jetstream::{ApiError, ApiResponse, Response, Timestamp};
 
 use super::source::claim::Claim;
 use crate::jetstream::account::JsAccount;
+use crate::jetstream::backup::Restored;
 use crate::jetstream::consumer::Explanation;
 use crate::server::Shared;
 
@@ -97,6 +99,10 @@ pub(crate) enum Call {
     MessageGet(Box<MessageGetRequest>, Answer<MessageGetResponse>),
     /// Removing one message.
     MessageDelete(MessageDeleteRequest, Answer<MessageDeleteResponse>),
+    /// A snapshot.
+    Snapshot(Box<SnapshotRequest>, Asker),
+    /// The stream comes from a restore, which is to be answered.
+    Restored(Box<Restored>),
     /// A consumer's creation or update.
     ConsumerCreate(Box<CreateConsumer>, Answer<ConsumerCreateResponse>),
     /// A consumer.
@@ -140,6 +146,7 @@ impl Call {
         !matches!(
             self,
             Self::Interest
+                | Self::Restored(_)
                 | Self::Gone(_)
                 | Self::Claim(_)
                 | Self::Taken { .. }
@@ -159,6 +166,7 @@ impl Call {
             Self::Purge(_, answer) => answer.send(server, Err(gone())),
             Self::MessageGet(_, answer) => answer.send(server, Err(gone())),
             Self::MessageDelete(_, answer) => answer.send(server, Err(gone())),
+            Self::Snapshot(_, asker) => Answer::<SnapshotResponse>::Wire(asker).send(server, Err(gone())),
             Self::ConsumerCreate(_, answer) => answer.send(server, Err(gone())),
             Self::ConsumerInfo(_, answer) => answer.send(server, Err(gone())),
             Self::ConsumerList(_, answer) => answer.send(server, Err(gone())),
@@ -168,6 +176,8 @@ impl Call {
             Self::ConsumerUnpin(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerReset(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerExplain(_, answer) => drop(answer.send(None)),
+            // Whoever restored it hears nothing, as from a server that died.
+            Self::Restored(_) => {}
             Self::Interest | Self::Gone(_) | Self::Claim(_) | Self::Taken { .. } | Self::Unclaim(_) => {}
             Self::Shutdown(done) => drop(done.send(())),
         }

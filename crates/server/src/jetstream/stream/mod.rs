@@ -7,6 +7,7 @@
 //! * [`batches`]: publishes that belong together.
 //! * [`outbox`]: replies that wait for the journal.
 //! * [`admin`]: management calls on the stream, [`consumers`] and [`roster`] its consumers.
+//! * [`backup`]: snapshots of the stream, the end of its restore.
 //! * [`signals`]: acks and pull requests; [`records`]: what consumers store.
 //! * [`upkeep`]: limits, age, per-message times to live, schedules: what happens without being asked.
 //! * [`limits`]: events near the stream's limits.
@@ -14,6 +15,7 @@
 //! * [`sink`]: subscriptions of the stream in its account's trie.
 
 pub(crate) mod admin;
+mod backup;
 mod batches;
 pub(crate) mod call;
 pub(crate) mod consumers;

@@ -28,8 +28,9 @@ fn random_name() -> String {
 }
 
 impl Task {
-    /// Takes up the consumers that the store has.
-    pub(super) fn restore_consumers(&mut self, now: Now) {
+    /// Takes up the consumers that the store has. `fresh` are those that were put there for this: they live on also where
+    /// they are kept in memory.
+    pub(super) fn restore_consumers(&mut self, fresh: bool, now: Now) {
         let reader = self.stream.reader.clone();
         let home = self.home();
         let mut gone = Vec::new();
@@ -41,8 +42,11 @@ impl Task {
                 continue;
             };
             match Consumer::restore(home.clone(), &name, &record, now) {
-                Ok(consumer) if consumer.config().mem_storage => gone.push(name),
+                Ok(consumer) if consumer.config().mem_storage && !fresh => gone.push(name),
                 Ok(consumer) => {
+                    if consumer.config().mem_storage {
+                        gone.push(name);
+                    }
                     let number = self.consumers.insert(consumer);
                     self.list_consumer(number);
                 }
@@ -62,7 +66,10 @@ impl Task {
             }
         }
         self.each_consumer(now, |consumer, port| consumer.interest_changed(port, now));
-        self.remove_unneeded();
+        // A stream that never had a consumer has messages by a restore, which nobody has had a chance to want.
+        if !self.consumers.slots.is_empty() {
+            self.remove_unneeded();
+        }
     }
 
     /// Makes a consumer known to those who hand it messages.

@@ -375,6 +375,28 @@ impl Task {
         stream: Arc<Stream>,
         writer: StreamWriter,
     ) -> Self {
+        Self::begin(server, js, account, stream, writer, false)
+    }
+
+    /// The task of a stream that was restored just now, with consumers that are kept in memory.
+    pub(crate) fn restored(
+        server: Arc<Shared>,
+        js: Arc<JetStream>,
+        account: Arc<JsAccount>,
+        stream: Arc<Stream>,
+        writer: StreamWriter,
+    ) -> Self {
+        Self::begin(server, js, account, stream, writer, true)
+    }
+
+    fn begin(
+        server: Arc<Shared>,
+        js: Arc<JetStream>,
+        account: Arc<JsAccount>,
+        stream: Arc<Stream>,
+        writer: StreamWriter,
+        fresh: bool,
+    ) -> Self {
         let config = stream.config();
         let ingest = Ingest::new(&config, &js);
         let memory = config.storage == StorageType::Memory;
@@ -406,7 +428,7 @@ impl Task {
         };
         let now = task.now();
         task.watch_limits(true);
-        task.restore_consumers(now);
+        task.restore_consumers(fresh, now);
         task.begin_upkeep(now);
         task.begin_copies();
         task
