@@ -91,6 +91,9 @@ impl Consumer {
 
     /// Takes up a consumer where it was. Deadlines are kept; when the stream lost its end, the consumer steps back.
     ///
+    /// Where what a vanished connection held is delivered again at once, everything held is: no connection outlives a
+    /// restart. A delay that is longer than the ack wait is told from it, and kept.
+    ///
     /// # Errors
     /// When the stored configuration cannot be read.
     pub(crate) fn restore(
@@ -114,7 +117,10 @@ impl Consumer {
         for (seq, pending) in &state.pending {
             let ago = now.wall.saturating_sub(pending.time_ns);
             let wait = consumer.wait(consumer.tracked.deliveries(*seq));
-            let due = now.nanos().saturating_sub(ago).saturating_add(wait);
+            let mut due = now.nanos().saturating_sub(ago).saturating_add(wait);
+            if consumer.holders.is_some() && due <= now.nanos().saturating_add(wait) {
+                due = now.nanos();
+            }
             consumer.tracked.restore(*seq, pending.consumer_seq, due, timed);
         }
         consumer.step_back();

@@ -217,3 +217,27 @@ fn what_a_lost_connection_had_comes_again_at_once_if_wanted() {
         assert_eq!(bench.line(), lines);
     }
 }
+
+#[test]
+fn a_restart_is_the_end_of_every_connection() {
+    for (metadata, lines) in [
+        (
+            r#"{"windjet.requeue_on_disconnect":"true"}"#,
+            "b: 1/4 x2 p0 | b: 2/5 x2 p0",
+        ),
+        (r#"{}"#, ""),
+    ] {
+        let json = format!(
+            r#"{{"durable_name":"C","ack_policy":"explicit","ack_wait":1000000000,"metadata":{metadata}}}"#
+        );
+        let mut bench = Bench::start(&xs(3), &json);
+        bench.pull_by("a", "3", 1);
+        // It is nobody's, and its delay is longer than any ack wait that may be left.
+        bench.ack(3, 1, r#"-NAK {"delay":5000000000}"#);
+        bench.out();
+        bench.restart(10);
+        bench.pull_by("b", "9", 2);
+        bench.advance(1);
+        assert_eq!(bench.line(), lines);
+    }
+}
