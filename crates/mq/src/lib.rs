@@ -7,7 +7,8 @@
 //! * **Types**: [`Topic`] addresses events, [`TenantId`] says whose they are, [`Message`] is one in the service's hands.
 //! * **Contract**: [`Broker`] and the traits it is made of; [`Error`] with [`ErrorKind`]s that can be asked for through
 //!   all wrapping; [`coord`] for leases.
-//! * **Brokers**: `MemoryBroker` (feature `memory`) for tests; `nats::ExternalNats` (feature `external`) on a NATS cluster.
+//! * **Brokers**: `EmbeddedNats` (feature `embedded`) in the process, durable; `MemoryBroker` (feature `memory`) for
+//!   tests; `nats::ExternalNats` (feature `external`) on a NATS cluster.
 //! * **Suite**: `mqtest` (feature `test-util`), the behaviour stated once. Every broker passes it; yours can too.
 //!
 //! Delivery is at least once. A *delivery unit* is what keeps order: a tenant's queue in the process, a shard of a
@@ -28,6 +29,8 @@ mod message;
 mod tenant;
 mod topic;
 
+#[cfg(feature = "embedded")]
+mod embedded;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "test-util")]
@@ -41,6 +44,8 @@ pub use broker::{
 };
 pub use consumer::{Consumer, ConsumerConfig, ConsumerManager, Consuming, Halter, Releaser};
 pub use ctx::Ctx;
+#[cfg(feature = "embedded")]
+pub use embedded::EmbeddedNats;
 pub use error::{Error, ErrorKind};
 pub use handler::{BoxFuture, Handler, HandlerError, Listener, Panicked};
 pub use headers::{Headers, MESSAGE_ID_HEADER, PublishOptions};

@@ -174,7 +174,7 @@ impl Message {
     }
 
     /// What settles this delivery, for the loop that called the handler.
-    #[cfg(feature = "memory")]
+    #[cfg(any(feature = "memory", feature = "embedded"))]
     pub(crate) fn settler(&self) -> Settler {
         Settler {
             settle: Arc::clone(&self.settle),
@@ -193,13 +193,13 @@ impl fmt::Debug for Message {
 }
 
 /// Settles a message that has been given away.
-#[cfg(feature = "memory")]
+#[cfg(any(feature = "memory", feature = "embedded"))]
 pub(crate) struct Settler {
     settle: Arc<dyn Settle>,
     hooks: Arc<Hooks>,
 }
 
-#[cfg(feature = "memory")]
+#[cfg(any(feature = "memory", feature = "embedded"))]
 impl Settler {
     pub(crate) async fn nak(&self) -> Result<(), Error> {
         let _settled = Settled(&self.hooks);

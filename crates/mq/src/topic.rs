@@ -91,7 +91,7 @@ impl Topic {
 }
 
 /// The tenant whose dead-letter queue a key belongs to, whatever follows the first token.
-#[cfg(any(feature = "memory", test))]
+#[cfg(any(feature = "memory", feature = "embedded", test))]
 pub(crate) fn key_tenant(key: &str) -> Option<TenantId> {
     TenantId::parse(key.split('.').next()?).ok()
 }

@@ -1,10 +1,12 @@
 //! The conformance suite on the broker in memory.
 
-use windjet_mq::mqtest::MemoryInstance;
+mod suite {
+    use windjet_mq::mqtest::MemoryInstance;
 
-windjet_mq::mq_conformance! {
-    #[tokio::test(start_paused = true)]
-    async fn instance() -> MemoryInstance {
-        MemoryInstance::start().await
+    windjet_mq::mq_conformance! {
+        #[tokio::test(start_paused = true)]
+        async fn instance() -> MemoryInstance {
+            MemoryInstance::start().await
+        }
     }
 }
