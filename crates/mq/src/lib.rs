@@ -9,6 +9,7 @@
 //!   all wrapping; [`coord`] for leases.
 //! * **Brokers**: `EmbeddedNats` (feature `embedded`) in the process, durable; `MemoryBroker` (feature `memory`) for
 //!   tests; `nats::ExternalNats` (feature `external`) on a NATS cluster.
+//! * **Early package**: `compat` (feature `compat`), raw subjects on one pair of streams.
 //! * **Suite**: `mqtest` (feature `test-util`), the behaviour stated once. Every broker passes it; yours can too.
 //!
 //! Delivery is at least once. A *delivery unit* is what keeps order: a tenant's queue in the process, a shard of a
@@ -46,6 +47,8 @@ pub use consumer::{Consumer, ConsumerConfig, ConsumerManager, Consuming, Halter,
 pub use ctx::Ctx;
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedNats;
+#[cfg(feature = "compat")]
+pub use embedded::compat;
 pub use error::{Error, ErrorKind};
 pub use handler::{BoxFuture, Handler, HandlerError, Listener, Panicked};
 pub use headers::{Headers, MESSAGE_ID_HEADER, PublishOptions};

@@ -294,6 +294,9 @@ impl Engine {
     }
 }
 
+/// Between two tries of what the server had no room for.
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
+
 /// Stores a message; it is durable when this gives [`Published::Stored`].
 pub(super) async fn publish(
     js: &JetStreamContext,
@@ -302,13 +305,19 @@ pub(super) async fn publish(
     headers: &[u8],
     data: Bytes,
 ) -> Result<Published, Error> {
-    let sent = js.publish_with(stream, subject, headers, data);
-    let outcome = match sent {
-        Ok(sent) => tokio::select! {
-            outcome = sent => outcome,
-            () = ctx.canceled() => return Err(Error::canceled("publish")),
-        },
-        Err(error) => Err(error),
+    let store = async {
+        loop {
+            match js.publish_with(stream, subject, headers, data.clone()) {
+                Ok(sent) => return sent.await,
+                // Nothing was taken: the publish waits for room, and with it whoever publishes.
+                Err(PublishError::Full) => tokio::time::sleep(AGAIN).await,
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = store => outcome,
+        () = ctx.canceled() => return Err(Error::canceled("publish")),
     };
     match outcome {
         Ok(_) => Ok(Published::Stored),

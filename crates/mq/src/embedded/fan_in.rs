@@ -13,14 +13,12 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use windjet_server::jetstream::{AckError, ConsumeOptions, Delivery, FetchError, JetStreamContext, Messages};
 
-use super::engine::{failed, headers};
+use super::engine::{AGAIN, failed, headers};
 use super::names::Wanted;
 use crate::{Ctx, Error, ErrorKind, Handler, Listener, Message, Settle};
 
 /// How many messages a consumer has fetched ahead when nobody says.
 pub(super) const PREFETCH: usize = 500;
-/// Between two tries of what the server had no room for.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// What a consumer does with messages.
 #[derive(Debug, Clone)]

@@ -18,6 +18,8 @@
 //!
 //! It has no units: a consumer takes all tenants' queues. It has no switch that makes it less durable.
 
+#[cfg(feature = "compat")]
+pub mod compat;
 mod engine;
 mod fan_in;
 mod names;
@@ -79,7 +81,8 @@ const REPLAY_BATCH: usize = 256;
 /// opened; the latter is tried again by a publish at most every five seconds. They find
 /// [`Unavailable`](ErrorKind::Unavailable) when the store failed or ended before it had confirmed the event.
 ///
-/// When the last clone is dropped the broker ends; [`close`](Publisher::close) also waits for it.
+/// When the last clone is dropped, delivery ends; only [`close`](Publisher::close) also gives the folder back before the process
+/// ends.
 #[derive(Clone)]
 pub struct EmbeddedNats {
     queues: Arc<Queues>,

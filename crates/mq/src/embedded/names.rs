@@ -84,6 +84,19 @@ pub(super) fn dead_config(tenant: &TenantId, bytes: u64) -> StreamConfig {
     )
 }
 
+/// The pair of the early package, at a limit for the first; the second keeps what it holds.
+#[cfg(feature = "compat")]
+pub(super) fn early_pair(bytes: u64, held: u64) -> [StreamConfig; 2] {
+    let dead = dead_share(bytes).max(held).max(1);
+    let make = |name: &str, subjects: &str, bytes, discard| {
+        stream(name.to_owned(), subjects.to_owned(), bytes, discard)
+    };
+    [
+        make(LEGACY[0], "ingest.>", bytes, DiscardPolicy::New),
+        make(LEGACY[1], "dlq.>", dead, DiscardPolicy::Old),
+    ]
+}
+
 /// What a durable must have.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {

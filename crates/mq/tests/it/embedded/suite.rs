@@ -9,18 +9,21 @@ use windjet_server::jetstream::StreamConfig;
 
 use super::Store;
 
-struct EmbeddedInstance(Store);
+pub(super) struct EmbeddedInstance(Store);
 
 windjet_mq::mq_conformance! {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn instance() -> EmbeddedInstance {
-        let store = Store::start().await;
-        for tenant in ["acme", "globex"] {
-            let tenant = TenantId::parse(tenant).unwrap();
-            store.broker().set_max_bytes(&Ctx::new(), &tenant, BUDGET).await.unwrap();
-        }
-        EmbeddedInstance(store)
+        fresh().await
     }
+}
+
+pub(super) async fn fresh() -> EmbeddedInstance {
+    let store = Store::start().await;
+    for id in ["acme", "globex"] {
+        store.budget(id, BUDGET).await;
+    }
+    EmbeddedInstance(store)
 }
 
 #[async_trait]
