@@ -63,6 +63,35 @@ async fn messages_end_when_the_clock_of_the_test_says_so() {
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 
+/// Which messages are too old is read from the disk; what cannot be read stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_read_expires_nothing_that_is_young() {
+    let (disk, clock) = (SimDisk::new(8), TestClock::new(SystemTime::now()));
+    let (server, js) = js_of(builder(&disk, &clock)).await;
+    js.create_stream(config(
+        r#"{"name":"S","subjects":["s"],"max_age":3600000000000,"duplicate_window":60000000000}"#,
+    ))
+    .await
+    .unwrap();
+    js.publish("S", "s", "old").unwrap().await.unwrap();
+    clock.advance(Duration::from_secs(1800));
+    js.publish("S", "s", "new").unwrap().await.unwrap();
+    assert!(server.shutdown(PATIENCE).await.complete);
+
+    // In a segment now, of which nothing is in memory.
+    let (server, js) = js_of(builder(&disk, &clock)).await;
+    disk.fail_reads(Some(("seg", std::io::ErrorKind::Other)));
+    clock.advance(Duration::from_secs(1801));
+    js.publish("S", "s", "newest").unwrap().await.unwrap();
+    let state = js.stream_info("S").await.unwrap().state;
+    assert_eq!((state.messages, state.first_seq), (3, 1));
+    disk.fail_reads(None);
+    clock.advance(Duration::from_secs(1));
+    let state = info(&js, "S", |info| info.state.messages == 2).await.state;
+    assert_eq!((state.first_seq, state.last_seq), (2, 3));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_comes_again_when_the_clock_of_the_test_passed_its_wait() {
     let (disk, clock) = (SimDisk::new(2), TestClock::new(SystemTime::now()));

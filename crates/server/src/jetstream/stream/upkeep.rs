@@ -332,8 +332,15 @@ impl Task {
         let first = match reader.first_at(limit) {
             FoundSeq::Seq(seq) => Some(seq),
             FoundSeq::None => None,
-            // One block.
-            FoundSeq::NeedsDisk(ticket) => ticket.read().ok().flatten(),
+            // One block. What cannot be read now is not old for that.
+            FoundSeq::NeedsDisk(ticket) => match ticket.read() {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(stream = %self.stream.name, "cannot tell what is too old: {error}");
+                    self.upkeep.age_due = Some(now.mono + RETRY);
+                    return;
+                }
+            },
         };
         let last = first.map_or(state.last_seq, |first| first - 1);
         if last >= state.first_seq {
