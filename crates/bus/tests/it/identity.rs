@@ -249,7 +249,8 @@ async fn a_worker_hears_cancels_with_its_permissions() {
         .publish_task_cancel(&token("t1"), bytes("stop"))
         .await
         .unwrap();
-    until("the second is heard", || async { *heard.lock() == 2 }).await;
+    // It may be told more than once, for one after the connection says that it stands.
+    until("the second is heard", || async { *heard.lock() >= 2 }).await;
 }
 
 /// L-6: in the identity layout a request without identity is never answered, and the handler is not called.
