@@ -140,6 +140,8 @@ impl Task {
             more |= self.copy(now);
         } else {
             leave(taken.locals);
+            // They came with the call that ended it, and are told so at the end.
+            self.waiting.extend(taken.publishes);
         }
         for round in 0..ROUNDS {
             if !self.ended {
