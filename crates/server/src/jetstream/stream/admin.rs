@@ -413,6 +413,8 @@ impl Task {
         self.then(move |task| {
             task.advise(StreamActionKind::Delete);
             task.ended = true;
+            // It takes nothing any more, before that is answered.
+            task.quota.count(0);
             task.reply(answer, Ok(StreamDeleteResponse { success: true }));
         });
     }
