@@ -525,6 +525,7 @@ pub(super) fn create(
         account.clone(),
         stream.clone(),
         writer,
+        task::Origin::Created,
     );
     task::spawn(task);
     Ok(stream)

@@ -359,6 +359,7 @@ fn recover(
         account.clone(),
         stream,
         writer,
+        task::Origin::Found,
     ));
     Ok(())
 }

@@ -7,7 +7,7 @@ use windjet_server::jetstream::{
     ErrorCode, JetStreamContext, PublishError, PurgeRequest, StreamInfo, TestClock,
 };
 use windjet_server::{Builder, Server, StartError};
-use windjet_store::{SimDisk, Survival};
+use windjet_store::{DiskOp, SimDisk, Survival};
 
 use crate::jetstream::{PATIENCE, config, consumer};
 
@@ -60,6 +60,51 @@ async fn messages_end_when_the_clock_of_the_test_says_so() {
     let now = clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let stored = now - Duration::from_secs(1801);
     assert_eq!(stamp.unix_nanos(), i64::try_from(stored.as_nanos()).unwrap());
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+/// The journal may be done with a stream's creation before the stream's task looks at anything.
+#[tokio::test]
+async fn a_creation_is_announced_also_when_the_disk_is_faster_than_the_task() {
+    let (disk, clock) = (SimDisk::new(9), TestClock::new(SystemTime::now()));
+    let (server, js) = js_of(builder(&disk, &clock)).await;
+    let client = server.client();
+    let mut heard = client
+        .subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.>")
+        .await
+        .unwrap();
+    disk.record();
+    let mut create = std::pin::pin!(js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#)));
+    assert!(futures_util::poll!(create.as_mut()).is_pending());
+    // This thread is the only one of the runtime, so that the task waits. Behind the sync an idle journal writes once more.
+    let mut synced = false;
+    let end = std::time::Instant::now() + PATIENCE;
+    while !disk.take_events().iter().any(|event| {
+        let journal = event.name.starts_with("journal");
+        synced |= journal && event.op == DiskOp::Sync;
+        synced && journal && event.op == DiskOp::Write
+    }) {
+        assert!(std::time::Instant::now() < end);
+        std::thread::yield_now();
+    }
+    create.await.unwrap();
+    let advisory = tokio::time::timeout(PATIENCE, heard.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&advisory.subject[..], b"$JS.EVENT.ADVISORY.STREAM.CREATED.S");
+    // Whoever finds it creates nothing.
+    js.create_stream(config(r#"{"name":"S","subjects":["s"]}"#))
+        .await
+        .unwrap();
+    js.create_stream(config(r#"{"name":"T","subjects":["t"]}"#))
+        .await
+        .unwrap();
+    let advisory = tokio::time::timeout(PATIENCE, heard.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&advisory.subject[..], b"$JS.EVENT.ADVISORY.STREAM.CREATED.T");
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 

@@ -283,12 +283,13 @@ impl Builder {
         account.insert(&stream);
         drop(growing.reserved);
         drop(admin);
-        let task = task::Task::restored(
+        let task = task::Task::new(
             self.server.clone(),
             js.clone(),
             account.clone(),
             stream.clone(),
             growing.writer,
+            task::Origin::Restored,
         );
         let call = Call::Restored(Box::new(restored));
         if stream.inbox.call(call).is_err() {

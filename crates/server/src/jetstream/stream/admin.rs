@@ -256,8 +256,7 @@ impl Task {
     }
 
     fn created(&mut self, answer: Answer<StreamCreateResponse>) {
-        // Operation 1 is the creation. A stream that was found is there already and needs no advisory.
-        let new = self.writer.committed_op() == 0 && !std::mem::replace(&mut self.announced, true);
+        let new = !std::mem::replace(&mut self.announced, true);
         self.then(move |task| {
             if new {
                 task.advise(StreamActionKind::Create);

@@ -68,7 +68,7 @@ pub(crate) struct Task {
     pub(super) held: VecDeque<Call>,
     /// What was staged and must be shown to consumers once committed.
     pub(super) feed: VecDeque<(u64, Feed)>,
-    /// Whether the creation was announced.
+    /// Whether the creation was announced, or needs not to be.
     pub(super) announced: bool,
     /// Mirror and sources, if it has any.
     pub(super) copies: Option<Box<Copies>>,
@@ -368,6 +368,17 @@ pub(crate) fn spawn(mut task: Task) {
     tasks.spawn(task.run());
 }
 
+/// Where a stream comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It was in the store when the server started.
+    Found,
+    /// Somebody asked for it, and its creation is to be announced.
+    Created,
+    /// It was restored just now, with consumers that are kept in memory. The restore announces it.
+    Restored,
+}
+
 impl Task {
     /// The task of a stream that exists in the store.
     pub(crate) fn new(
@@ -376,28 +387,7 @@ impl Task {
         account: Arc<JsAccount>,
         stream: Arc<Stream>,
         writer: StreamWriter,
-    ) -> Self {
-        Self::begin(server, js, account, stream, writer, false)
-    }
-
-    /// The task of a stream that was restored just now, with consumers that are kept in memory.
-    pub(crate) fn restored(
-        server: Arc<Shared>,
-        js: Arc<JetStream>,
-        account: Arc<JsAccount>,
-        stream: Arc<Stream>,
-        writer: StreamWriter,
-    ) -> Self {
-        Self::begin(server, js, account, stream, writer, true)
-    }
-
-    fn begin(
-        server: Arc<Shared>,
-        js: Arc<JetStream>,
-        account: Arc<JsAccount>,
-        stream: Arc<Stream>,
-        writer: StreamWriter,
-        fresh: bool,
+        origin: Origin,
     ) -> Self {
         let config = stream.config();
         let ingest = Ingest::new(&config, &js);
@@ -422,7 +412,7 @@ impl Task {
             waiting: VecDeque::new(),
             held: VecDeque::new(),
             feed: VecDeque::new(),
-            announced: false,
+            announced: origin != Origin::Created,
             copies: None,
             skip_to: None,
             failed: false,
@@ -430,7 +420,7 @@ impl Task {
         };
         let now = task.now();
         task.watch_limits(true);
-        task.restore_consumers(fresh, now);
+        task.restore_consumers(origin == Origin::Restored, now);
         task.begin_upkeep(now);
         task.begin_copies();
         task
