@@ -326,7 +326,7 @@ impl Bus for FakeBus {
         handler: Arc<dyn Handler>,
     ) -> crate::Result<Consuming> {
         let consuming = Consuming::new();
-        let max = u64::from(options.max_deliver.unwrap_or(kind.max_deliver()));
+        let max = u64::from(options.max_deliver(kind));
         self.open("consume")?.running.push(consuming.clone());
         let (abort, task) = (
             consuming.abort.clone(),

@@ -27,7 +27,7 @@ use windjet_protocol::reply::{Ack, AckSubject};
 
 use super::counters::Counters;
 use super::delivery::{Delivery, Handler, Outcome};
-use super::publish::MESSAGE_ID;
+use super::publish::{MESSAGE_ID, read_ack};
 use crate::error::{BusError, ErrorKind};
 use crate::link::{Incoming, Link, LinkState};
 use crate::streams::{STREAM_LOGS, STREAM_TASK, STREAM_WORKER, nanos};
@@ -93,7 +93,7 @@ impl ConsumerKind {
     }
 }
 
-/// How a consumer works. The defaults are the contract's; zero and `None` stand for them.
+/// How a consumer works. The defaults are the contract's; zero and `None` stand for them, but for `hold`.
 #[derive(Debug, Clone)]
 pub struct ConsumeOptions {
     /// Handlers that run at the same time. Messages of one subject stay in order. Default: 1. The worker consumer keeps
@@ -107,7 +107,8 @@ pub struct ConsumeOptions {
     pub max_deliver: Option<u32>,
     /// Pauses before the second and later deliveries after a nak; the last is repeated. Default: 1, 2, 5, 10, 30 s.
     pub backoff: Vec<Duration>,
-    /// Longest time for which a message in hand is held; then the broker may deliver it again. Default: 5 min.
+    /// Longest time for which a message in hand is held; then the broker may deliver it again. Zero holds nothing.
+    /// Default: 5 min.
     pub hold: Duration,
     /// Whether each ack waits until the broker has stored it. Default: no; a drain always does.
     pub confirm: bool,
@@ -124,6 +125,20 @@ impl Default for ConsumeOptions {
             hold: Duration::from_secs(300),
             confirm: false,
         }
+    }
+}
+
+impl ConsumeOptions {
+    /// Time to answer, of a consumer of this kind.
+    fn ack_wait(&self, kind: ConsumerKind) -> Duration {
+        let own = self.ack_wait.filter(|wait| !wait.is_zero());
+        own.unwrap_or_else(|| kind.ack_wait())
+    }
+
+    /// Most deliveries, of a consumer of this kind.
+    pub(crate) fn max_deliver(&self, kind: ConsumerKind) -> u32 {
+        let own = self.max_deliver.filter(|max| *max > 0);
+        own.unwrap_or_else(|| kind.max_deliver())
     }
 }
 
@@ -176,8 +191,8 @@ async fn ensure(link: &dyn Link, kind: ConsumerKind, options: &ConsumeOptions) -
         name: Some(name.to_owned()),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
-        ack_wait: nanos(options.ack_wait.unwrap_or(kind.ack_wait())),
-        max_deliver: i64::from(options.max_deliver.unwrap_or(kind.max_deliver())),
+        ack_wait: nanos(options.ack_wait(kind)),
+        max_deliver: i64::from(options.max_deliver(kind)),
         ..ConsumerConfig::default()
     };
     let request = ConsumerCreateRequest {
@@ -308,12 +323,8 @@ struct Fetch {
 impl Fetch {
     async fn run(mut self, mut feed: Box<dyn crate::link::Feed>, stop: CancellationToken) {
         let mut state = self.consume.link.state();
-        let ack_wait = self
-            .consume
-            .options
-            .ack_wait
-            .unwrap_or(self.consume.kind.ack_wait());
-        let mut hold = tokio::time::interval(ack_wait / 3);
+        let ack_wait = self.consume.options.ack_wait(self.consume.kind);
+        let mut hold = tokio::time::interval((ack_wait / 3).max(Duration::from_millis(1)));
         hold.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let hands = self.hands.clone();
         loop {
@@ -533,11 +544,7 @@ impl Lane {
                 self.bury(item, &reason, confirm).await
             }
             Outcome::Nak { delay, reason } => {
-                let max = self
-                    .consume
-                    .options
-                    .max_deliver
-                    .unwrap_or(self.consume.kind.max_deliver());
+                let max = self.consume.options.max_deliver(self.consume.kind);
                 if item.delivery.deliveries >= u64::from(max) {
                     self.bury(item, &reason, confirm).await
                 } else {
@@ -585,13 +592,12 @@ impl Lane {
             .consume
             .link
             .request(&subject, Some(&headers), delivery.payload.clone(), API_LIMIT)
-            .await;
-        match stored {
-            Ok(_) => {}
-            Err(error) => {
-                tracing::error!(subject = delivery.subject, %error, reason, "a message that nothing could handle is not among the dead letters; it stays where it is");
-                return Err(error);
-            }
+            .await
+            // An answer may be a refusal.
+            .and_then(|answer| read_ack(&subject, &answer.payload));
+        if let Err(error) = stored {
+            tracing::error!(subject = delivery.subject, %error, reason, "a message that nothing could handle is not among the dead letters; it stays where it is");
+            return Err(error);
         }
         Counters::add(&self.consume.counters.dead);
         tracing::warn!(

@@ -205,7 +205,7 @@ impl Client {
     }
 }
 
-fn read_ack(subject: &str, payload: &[u8]) -> Result<Published, BusError> {
+pub(super) fn read_ack(subject: &str, payload: &[u8]) -> Result<Published, BusError> {
     match decode_pub_ack(payload) {
         Ok(Ok(ack)) => Ok(Published::new(&ack.stream, ack.seq, ack.duplicate)),
         Ok(Err(refused)) => Err(refusal(subject, &refused)),

@@ -164,6 +164,48 @@ on_both! {
         assert_eq!((counts.naked, counts.dead, counts.acked, counts.redelivered), (2, 1, 1, 2));
     }
 
+    /// W-03: a dead letter that its stream refuses is none, and the message comes again.
+    async fn w03_a_message_stays_while_its_dead_letter_is_refused(setup: Setup) {
+        let mut dead = setup.js().stream_info(STREAM_DEAD).await.unwrap().config;
+        dead.max_msg_size = 1;
+        setup.js().update_stream(dead.clone()).await.unwrap();
+        let client = setup.client().await;
+        let seen = Seen::new();
+        let own = ConsumeOptions {
+            ack_wait: Some(Duration::from_secs(1)),
+            ..options()
+        };
+        let handler = seen.answering(Outcome::Term { reason: "no such worker".to_owned() });
+        client.consume(ConsumerKind::Worker, own, handler).await.unwrap();
+        client.publish_worker_register(bytes("poison")).await.unwrap();
+        seen.wait_for(2).await;
+        assert_eq!((setup.messages(STREAM_WORKER).await, client.counts().dead), (1, 0));
+        dead.max_msg_size = -1;
+        setup.js().update_stream(dead).await.unwrap();
+        until("the dead letter", || async { setup.messages(STREAM_DEAD).await == 1 }).await;
+        until("an empty queue", || async { setup.messages(STREAM_WORKER).await == 0 }).await;
+        assert_eq!(client.counts().dead, 1);
+    }
+
+    /// Zero stands for the default, as it says.
+    async fn zeros_among_the_options_are_the_defaults(setup: Setup) {
+        let client = setup.client().await;
+        let own = ConsumeOptions {
+            lanes: 0,
+            prefetch: 0,
+            ack_wait: Some(Duration::ZERO),
+            max_deliver: Some(0),
+            ..options()
+        };
+        let seen = Seen::new();
+        client.consume(ConsumerKind::Worker, own, seen.answering(Outcome::Ack)).await.unwrap();
+        client.publish_worker_register(bytes("x")).await.unwrap();
+        seen.wait_for(1).await;
+        let (stream, name) = (ConsumerKind::Worker.stream(), ConsumerKind::Worker.durable());
+        let made = setup.js().consumer_info(stream, name).await.unwrap().config;
+        assert_eq!((made.ack_wait.0, made.max_deliver), (10_000_000_000, 3));
+    }
+
     /// A handler that panics counts as a nak and ends nothing.
     async fn a_handler_that_panics_is_a_nak(setup: Setup) {
         let client = setup.client().await;
