@@ -30,7 +30,9 @@ impl Outbox {
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(&body)?;
         file.sync_all()?;
-        std::fs::rename(&beside, self.file(&report.attempt_id))
+        std::fs::rename(&beside, self.file(&report.attempt_id))?;
+        // The name, too, is to outlive a power cut.
+        std::fs::File::open(&self.folder)?.sync_all()
     }
 
     /// Forgets a report that is stored elsewhere.
