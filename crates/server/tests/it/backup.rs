@@ -386,6 +386,36 @@ async fn a_receiver_that_answers_nothing_gets_a_window_of_chunks_and_the_reason(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_answers_gets_all_through_a_small_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = filled(folder.path()).await;
+    let mut chunks = client.subscribe("chunks").await.unwrap();
+    let request = json!({"deliver_subject": "chunks", "chunk_size": 1024, "window_size": 2048});
+    api(&client, "STREAM.SNAPSHOT.S", request).await;
+    let mut bytes = Vec::new();
+    let end = loop {
+        let chunk = tokio::time::timeout(PATIENCE, chunks.next())
+            .await
+            .unwrap()
+            .unwrap();
+        if chunk.payload.is_empty() {
+            break chunk;
+        }
+        bytes.extend_from_slice(&chunk.payload);
+        if let Some(reply) = &chunk.reply {
+            client
+                .publish(std::str::from_utf8(reply).unwrap(), "")
+                .await
+                .unwrap();
+        }
+    };
+    assert_eq!(&end.header_block()[..], b"NATS/1.0 204\r\n\r\n");
+    // Forty payloads that cannot be packed.
+    assert!(bytes.len() > 40 * 700, "{}", bytes.len());
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_goes_ends_its_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let (server, client) = filled(folder.path()).await;
