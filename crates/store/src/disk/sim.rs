@@ -53,6 +53,9 @@ pub enum Survival {
     Nothing,
     /// Everything.
     Everything,
+    /// Each file whole or not at all, and each name, on the throw of a coin: what was written to one file may be there
+    /// without what was written to another before.
+    Files,
     /// Each sector and each name on the throw of a coin; some sectors torn.
     Sampled,
 }
@@ -161,6 +164,7 @@ impl SimDisk {
         let p = match survival {
             Survival::Nothing => 0.0,
             Survival::Everything => 1.0,
+            Survival::Files => 0.5,
             Survival::Sampled => [0.1, 0.5, 0.9][s.rng.random_range(0..3)],
         };
         let torn = survival == Survival::Sampled;
@@ -169,6 +173,10 @@ impl SimDisk {
         for id in ids {
             let Some(inode) = s.inodes.get_mut(&id) else {
                 continue;
+            };
+            let p = match survival {
+                Survival::Files => f64::from(u8::from(s.rng.random_bool(p))),
+                _ => p,
             };
             let keep_len = s.rng.random_bool(p);
             for sector in std::mem::take(&mut inode.dirty) {

@@ -57,6 +57,7 @@ impl Run {
         let survival = match self.rng.random_range(0..6) {
             0 => Survival::Nothing,
             1 => Survival::Everything,
+            2 | 3 if self.lazy => Survival::Files,
             _ => Survival::Sampled,
         };
         if kill {
