@@ -101,7 +101,11 @@ impl JsAccount {
     /// Adds a stream. Under [`JsAccount::admin`].
     pub(crate) fn insert(&self, stream: &Arc<Stream>) {
         self.had_streams.store(true, Ordering::Relaxed);
-        self.streams.write().insert(stream.name.clone(), stream.clone());
+        stream.set_listed(true);
+        let before = self.streams.write().insert(stream.name.clone(), stream.clone());
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, stream)) {
+            before.set_listed(false);
+        }
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             stream.set_followers(Some(followers.clone()));
             followers.tell();
@@ -140,6 +144,7 @@ impl JsAccount {
             streams.remove(&stream.name);
         }
         drop(streams);
+        stream.set_listed(false);
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             followers.tell();
         }

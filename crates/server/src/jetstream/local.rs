@@ -3,7 +3,8 @@
 //! A [`Source`] is one publisher into one stream. Outcomes of its publishes come in the order in which they were made, so
 //! an outcome is told by its place: successes with consecutive sequences are one run, whatever their number; everything
 //! else is an entry of its own. A waiter holds the place of its publish and waits for the runs to reach it. Publishes whose
-//! outcome is not known are a ring, one slot each; a run goes when the last waiter of it has gone.
+//! outcome is not known are a ring, one slot each; a run goes when the last waiter of it has gone. A stream tells a run as a
+//! run, so that the lock is taken once a turn on its side, and twice a message on the publisher's.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -91,7 +92,20 @@ impl Source {
         }
     }
 
-    /// The outcome at `place`, once it is known.
+    /// The next `count` places are stored, with sequences from `seq` on.
+    pub(crate) fn settle_stored(&self, seq: u64, count: u64) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        for seq in seq..seq + count {
+            wakers.extend(state.settle(Outcome::Stored { seq }));
+        }
+        drop(state);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Takes the outcome at `place`, once it is known: who got it need not call [`Source::forget`].
     pub(crate) fn poll(&self, place: u64, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.state.lock();
         if let Some(ahead) = place.checked_sub(state.known) {
@@ -104,16 +118,8 @@ impl Source {
             }
             return Poll::Pending;
         }
-        Poll::Ready(match state.find(place).and_then(|at| state.runs.get(at)) {
-            Some(run) => match &run.outcome {
-                Outcome::Stored { seq } => Outcome::Stored {
-                    seq: seq + (place - run.first),
-                },
-                other => other.clone(),
-            },
-            // Runs are kept as long as they have waiters.
-            None => Outcome::Unknown,
-        })
+        // Runs are kept as long as they have waiters.
+        Poll::Ready(state.take(place).unwrap_or(Outcome::Unknown))
     }
 
     /// Nobody waits for `place` any more.
@@ -126,18 +132,7 @@ impl Source {
             }
             return;
         }
-        let Some(at) = state.find(place) else { return };
-        let spent = match state.runs.get_mut(at) {
-            Some(run) => {
-                run.waiters = run.waiters.saturating_sub(1);
-                run.waiters == 0
-            }
-            None => false,
-        };
-        // Mostly the first. The newest run may grow further and takes its waiters with it.
-        if spent {
-            state.runs.remove(at);
-        }
+        drop(state.take(place));
     }
 
     #[cfg(test)]
@@ -172,6 +167,24 @@ impl State {
         waker
     }
 
+    /// The outcome at a place whose waiter goes with it.
+    fn take(&mut self, place: u64) -> Option<Outcome> {
+        let at = self.find(place)?;
+        let run = self.runs.get_mut(at)?;
+        run.waiters = run.waiters.saturating_sub(1);
+        let outcome = match &run.outcome {
+            Outcome::Stored { seq } => Outcome::Stored {
+                seq: seq + (place - run.first),
+            },
+            other => other.clone(),
+        };
+        // Mostly the first. The newest run may grow further and takes its waiters with it.
+        if run.waiters == 0 {
+            self.runs.remove(at);
+        }
+        Some(outcome)
+    }
+
     /// Where the run is that has a place.
     fn find(&self, place: u64) -> Option<usize> {
         let at = self.runs.partition_point(|run| run.end <= place);
@@ -181,6 +194,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     fn stored(seq: u64) -> Outcome {
@@ -197,9 +214,7 @@ mod tests {
         let places: Vec<u64> = (0..6).map(|_| source.begin()).collect();
         assert_eq!(places, [0, 1, 2, 3, 4, 5]);
         assert_eq!(poll(&source, 0), Poll::Pending);
-        for seq in [7, 8, 9] {
-            source.settle(stored(seq));
-        }
+        source.settle_stored(7, 3);
         source.settle(Outcome::Duplicate { seq: 3 });
         source.settle(stored(10));
         assert_eq!(source.runs(), 3);
@@ -207,12 +222,39 @@ mod tests {
         assert_eq!(poll(&source, 3), Poll::Ready(Outcome::Duplicate { seq: 3 }));
         assert_eq!(poll(&source, 4), Poll::Ready(stored(10)));
         assert_eq!(poll(&source, 5), Poll::Pending);
-        for place in [1, 3, 0, 2, 4] {
+        assert_eq!(source.runs(), 1);
+        for place in [0, 2] {
             source.forget(place);
         }
         assert_eq!(source.runs(), 0);
         source.settle(Outcome::Unknown);
         assert_eq!(poll(&source, 5), Poll::Ready(Outcome::Unknown));
+    }
+
+    #[test]
+    fn who_waits_within_a_run_is_woken() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let source = Source::default();
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        for place in 0..5 {
+            assert_eq!(source.begin(), place);
+        }
+        for place in [1, 3, 4] {
+            assert_eq!(
+                source.poll(place, &mut Context::from_waker(&waker)),
+                Poll::Pending
+            );
+        }
+        source.settle_stored(1, 4);
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert_eq!(poll(&source, 3), Poll::Ready(stored(4)));
+        assert_eq!(poll(&source, 4), Poll::Pending);
     }
 
     #[test]
@@ -228,7 +270,6 @@ mod tests {
         }
         assert_eq!(source.runs(), 1);
         assert_eq!(poll(&source, waited), Poll::Ready(stored(101)));
-        source.forget(waited);
         assert_eq!(source.runs(), 0);
     }
 

@@ -224,41 +224,36 @@ impl JetStreamContext {
         headers: &[u8],
         payload: impl Into<Bytes>,
     ) -> Result<Publish, PublishError> {
-        let target = self
-            .account
-            .stream(stream)
-            .ok_or_else(|| PublishError::NoStream(stream.to_owned()))?;
-        let config = target.config();
-        let takes = subject::is_literal(subject.as_bytes())
-            && config
-                .subjects
-                .iter()
-                .any(|s| subject::matches(s.as_bytes(), subject.as_bytes()));
+        let mut publishers = self.publishers.lock();
+        let known = publishers.get(stream).filter(|(target, _)| target.is_listed());
+        let (target, source) = match known {
+            Some(known) => known,
+            None => {
+                let target = self
+                    .account
+                    .stream(stream)
+                    .ok_or_else(|| PublishError::NoStream(stream.to_owned()))?;
+                // New, or made again; a good moment to forget those that are gone.
+                publishers.retain(|_, (known, _)| known.is_listed());
+                let name = target.name.clone();
+                &*publishers.entry(name).or_insert_with(|| (target, Arc::default()))
+            }
+        };
+        let takes = subject::is_literal(subject.as_bytes()) && target.takes(subject.as_bytes());
         if !takes {
             return Err(PublishError::WrongSubject {
                 stream: stream.to_owned(),
                 subject: subject.to_owned(),
             });
         }
-        let mut publishers = self.publishers.lock();
-        let source = match publishers.get(stream) {
-            Some((known, source)) if Arc::ptr_eq(known, &target) => source.clone(),
-            _ => {
-                // New, or made again; a good moment to forget those that are gone.
-                publishers.retain(|_, (known, _)| !known.reader.is_deleted());
-                let source = Arc::<Source>::default();
-                publishers.insert(target.name.clone(), (target.clone(), source.clone()));
-                source
-            }
-        };
         // Under the lock, so that the places of a source are in the order of the inbox.
         let place = source.begin();
         let message = Message::new(subject.as_bytes(), None, headers, b"");
-        match target
-            .inbox
-            .publish_shared(&message, payload.into(), source.clone())
-        {
-            Push::Queued | Push::Crowded => Ok(Publish { source, place }),
+        match target.inbox.publish_shared(&message, payload.into(), source) {
+            Push::Queued | Push::Crowded => Ok(Publish {
+                source: Some(source.clone()),
+                place,
+            }),
             Push::Full => {
                 source.withdraw(place);
                 Err(PublishError::Full)
@@ -359,7 +354,8 @@ impl JetStreamContext {
 #[derive(Debug)]
 #[must_use = "the message is stored durably when this is ready"]
 pub struct Publish {
-    source: Arc<Source>,
+    /// None when the outcome was taken.
+    source: Option<Arc<Source>>,
     place: u64,
 }
 
@@ -367,7 +363,13 @@ impl Future for Publish {
     type Output = Result<Stored, PublishError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<Self::Output> {
-        self.source.poll(self.place, cx).map(|outcome| match outcome {
+        let this = self.get_mut();
+        let Some(source) = &this.source else {
+            return Poll::Ready(Err(PublishError::OutcomeUnknown));
+        };
+        let outcome = std::task::ready!(source.poll(this.place, cx));
+        this.source = None;
+        Poll::Ready(match outcome {
             Outcome::Stored { seq } => Ok(Stored {
                 seq,
                 duplicate: false,
@@ -385,6 +387,8 @@ impl Future for Publish {
 
 impl Drop for Publish {
     fn drop(&mut self) {
-        self.source.forget(self.place);
+        if let Some(source) = &self.source {
+            source.forget(self.place);
+        }
     }
 }

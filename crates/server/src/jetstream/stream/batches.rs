@@ -102,7 +102,7 @@ impl Task {
                 return false;
             }
             Some(Err(error)) => self.answer_publish(item, Outcome::Refused(error)),
-            Some(Ok(seq)) if item.entry.source.is_some() => {
+            Some(Ok(seq)) if item.source().is_some() => {
                 self.answer_publish(item, Outcome::Stored { seq });
             }
             Some(Ok(seq)) => {
@@ -137,7 +137,7 @@ impl Task {
         self.batches.touched(now);
         match accepted {
             Accepted::Commit(batch) => return Some(batch),
-            Accepted::Staged if item.entry.source.is_some() => self.answer_publish(item, Outcome::Staged),
+            Accepted::Staged if item.source().is_some() => self.answer_publish(item, Outcome::Staged),
             Accepted::Staged => self.send_atomic(item, Bytes::new()),
             Accepted::Refused { error, advisory } => {
                 self.answer_publish(item, Outcome::Refused(error));

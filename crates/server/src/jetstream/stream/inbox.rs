@@ -59,8 +59,8 @@ pub(crate) struct Entry {
     pub(crate) origin: u64,
     /// The payload where it is shared already.
     shared: Option<Bytes>,
-    /// What waits for the outcome in this process.
-    pub(crate) source: Option<Arc<Source>>,
+    /// What waits for the outcome in this process: its place in the batch's list, from 1 on; 0 for nobody.
+    source: u32,
     /// Number of the consumer, for signals.
     pub(crate) consumer: u32,
     /// What it is, for signals.
@@ -72,6 +72,7 @@ pub(crate) struct Entry {
 pub(crate) struct Batch {
     bytes: Bytes,
     entries: std::vec::IntoIter<Entry>,
+    sources: Option<Arc<Vec<Arc<Source>>>>,
 }
 
 /// One message of a batch, as slices of it.
@@ -87,6 +88,17 @@ pub(crate) struct Item {
     pub(crate) payload: Bytes,
     /// The rest.
     pub(crate) entry: Entry,
+    /// All that wait for outcomes of the batch. A publisher counts references to its own at the same time, on another core;
+    /// these are counted here only.
+    sources: Option<Arc<Vec<Arc<Source>>>>,
+}
+
+impl Item {
+    /// What waits for the outcome in this process.
+    pub(crate) fn source(&self) -> Option<&Arc<Source>> {
+        let at = self.entry.source.checked_sub(1)?;
+        self.sources.as_ref()?.get(at as usize)
+    }
 }
 
 impl Batch {
@@ -112,12 +124,18 @@ impl Iterator for Batch {
             Some(shared) => shared,
             None => take(entry.payload),
         };
+        let sources = if entry.source == 0 {
+            None
+        } else {
+            self.sources.clone()
+        };
         Some(Item {
             subject,
             reply,
             headers,
             payload,
             entry,
+            sources,
         })
     }
 }
@@ -126,6 +144,8 @@ impl Iterator for Batch {
 struct Lane {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// What entries wait in this process, each once where its entries follow one another.
+    sources: Vec<Arc<Source>>,
     /// Counted against the bound.
     weight: usize,
 }
@@ -139,10 +159,17 @@ impl Lane {
         headers: &[u8],
         payload: Result<&[u8], Bytes>,
         origin: u64,
-        source: Option<Arc<Source>>,
+        source: Option<&Arc<Source>>,
         consumer: u32,
         signal: Signal,
     ) {
+        let source = source.map_or(0, |source| {
+            if !self.sources.last().is_some_and(|last| Arc::ptr_eq(last, source)) {
+                self.sources.push(source.clone());
+            }
+            // There are not more than entries, which are bounded.
+            self.sources.len() as u32
+        });
         let start = self.bytes.len();
         for part in [subject, reply, headers] {
             self.bytes.extend_from_slice(part);
@@ -185,6 +212,11 @@ impl Lane {
         Batch {
             bytes: Bytes::from(bytes),
             entries: taken.into_iter(),
+            sources: if self.sources.is_empty() {
+                None
+            } else {
+                Some(Arc::new(std::mem::take(&mut self.sources)))
+            },
         }
     }
 }
@@ -319,7 +351,7 @@ impl Inbox {
     }
 
     /// Puts a publish in whose payload is shared, and for whose outcome `source` waits.
-    pub(crate) fn publish_shared(&self, message: &Message<'_>, payload: Bytes, source: Arc<Source>) -> Push {
+    pub(crate) fn publish_shared(&self, message: &Message<'_>, payload: Bytes, source: &Arc<Source>) -> Push {
         self.publish_with(message, Err(payload), 0, Some(source))
     }
 
@@ -328,7 +360,7 @@ impl Inbox {
         message: &Message<'_>,
         payload: Result<&[u8], Bytes>,
         origin: u64,
-        source: Option<Arc<Source>>,
+        source: Option<&Arc<Source>>,
     ) -> Push {
         let mut state = self.state.lock();
         if state.closed {
@@ -518,7 +550,7 @@ mod tests {
         let shared = Message::new(b"s.b", None, b"", b"");
         let source = Arc::<Source>::default();
         assert_eq!(
-            inbox.publish_shared(&shared, Bytes::from_static(b"two"), source),
+            inbox.publish_shared(&shared, Bytes::from_static(b"two"), &source),
             Push::Queued
         );
         let items: Vec<_> = inbox.take(true).publishes.collect();
@@ -541,6 +573,7 @@ mod tests {
             ]
         );
         assert_eq!(items[0].entry.origin, 3);
-        assert!(items[1].entry.source.is_some());
+        assert!(items[0].source().is_none());
+        assert!(items[1].source().is_some_and(|known| Arc::ptr_eq(known, &source)));
     }
 }

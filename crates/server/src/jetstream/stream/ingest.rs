@@ -201,17 +201,16 @@ impl View for Known<'_> {
 
 impl Task {
     /// Takes a publish; gives it back when the store cannot take it now.
-    pub(super) fn publish(&mut self, item: Item, now: Now) -> Option<Item> {
-        let rules = self.ingest.rules.clone();
+    pub(super) fn publish(&mut self, rules: &Rules, item: Item, now: Now) -> Option<Item> {
         let subject = rules.stored_subject(&item.subject);
         let message = Incoming::new(&subject, &item.headers, &item.payload);
         let control = Control::parse(&item.reply);
         let done = if let Some(control) = control {
-            self.publish_fast(&rules, control, &message, &item, now)
+            self.publish_fast(rules, control, &message, &item, now)
         } else if message.headers.is_batched() {
-            self.publish_atomic(&rules, &message, &item, now)
+            self.publish_atomic(rules, &message, &item, now)
         } else {
-            match self.offer(&rules, &message) {
+            match self.offer(rules, &message) {
                 Some(outcome) => {
                     self.answer_publish(&item, outcome);
                     true
@@ -326,9 +325,14 @@ impl Task {
 
     pub(super) fn answer_publish(&mut self, item: &Item, outcome: Outcome) {
         let op = self.writer.staged_op();
-        if let Some(source) = &item.entry.source {
-            let source = source.clone();
-            self.outbox.push(op, Out::Local { source, outcome });
+        if let Some(source) = item.source() {
+            match outcome {
+                Outcome::Stored { seq } => self.outbox.stored(op, seq, source),
+                outcome => {
+                    let source = source.clone();
+                    self.outbox.push(op, Out::Local { source, outcome });
+                }
+            }
             return;
         }
         if item.reply.is_empty() || self.config.no_ack {

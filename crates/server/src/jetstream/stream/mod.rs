@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use windjet_protocol::jetstream::{StreamConfig, Timestamp};
+use windjet_protocol::subject;
 use windjet_store::StreamReader;
 
 use call::Call;
@@ -61,6 +62,8 @@ pub(crate) struct Stream {
     config: ArcSwap<StreamConfig>,
     directory: RwLock<HashMap<Arc<str>, Entry>>,
     visible: AtomicUsize,
+    /// Whether its account has it under its name.
+    listed: AtomicBool,
     /// Whether a consumer wants to hear of clients that go.
     requeues: AtomicBool,
     /// Streams that copy from it, if any.
@@ -89,6 +92,7 @@ impl Stream {
             config: ArcSwap::from_pointee(config),
             directory: RwLock::default(),
             visible: AtomicUsize::new(0),
+            listed: AtomicBool::new(false),
             requeues: AtomicBool::new(false),
             followers: ArcSwapOption::empty(),
             progress: ArcSwapOption::empty(),
@@ -98,6 +102,25 @@ impl Stream {
     /// The configuration in force.
     pub(crate) fn config(&self) -> Arc<StreamConfig> {
         self.config.load_full()
+    }
+
+    /// Whether a message with a literal subject belongs into it, by the configuration in force.
+    pub(crate) fn takes(&self, literal: &[u8]) -> bool {
+        let config = self.config.load();
+        config
+            .subjects
+            .iter()
+            .any(|pattern| subject::matches(pattern.as_bytes(), literal))
+    }
+
+    /// Whether its account has it under its name: not any more once it is being deleted.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// Its account has it now, or has it no more.
+    pub(in crate::jetstream) fn set_listed(&self, listed: bool) {
+        self.listed.store(listed, Ordering::Release);
     }
 
     /// Consumers, internal ones included.

@@ -163,8 +163,9 @@ impl Task {
         let retry = std::mem::take(&mut self.waiting);
         let mut items = retry.into_iter().chain(batch);
         let mut done = 0;
+        let rules = self.ingest.rules.clone();
         for item in items.by_ref() {
-            if let Some(back) = self.publish(item, now) {
+            if let Some(back) = self.publish(&rules, item, now) {
                 self.waiting.push_back(back);
                 break;
             }
@@ -220,6 +221,7 @@ impl Task {
                     None => drop(post.send(&reply, None, b"", &Bytes::new())),
                 },
                 Out::Local { source, outcome } => source.settle(outcome),
+                Out::Stored { source, seq, count } => source.settle_stored(seq, count),
                 Out::Then(then) => {
                     // What it sends must come behind what was sent before.
                     post.finish();
@@ -248,6 +250,7 @@ impl Task {
                     post.send(&reply, None, b"", &body);
                 }
                 Out::Local { source, .. } => source.settle(Outcome::Unknown),
+                Out::Stored { source, count, .. } => (0..count).for_each(|_| source.settle(Outcome::Unknown)),
                 // Any message would say that the ack is durable.
                 Out::Confirm { reply } => self.consumers.unconfirmed(&reply),
                 Out::Then(then) => {
@@ -330,7 +333,7 @@ impl Task {
         self.stream.tell_followers();
         // Publishes that were not looked at any more; over the wire their senders hear nothing, as from a server that died.
         for item in self.waiting.drain(..).chain(left.publishes) {
-            if let Some(source) = item.entry.source {
+            if let Some(source) = item.source() {
                 source.settle(Outcome::Unknown);
             }
         }
