@@ -24,6 +24,7 @@ use crate::connector::{self, Connector};
 use crate::consumer::Consumers;
 use crate::consumer::pool::WorkerPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe::{self, Meters, Metrics, Spans};
 use crate::ops::incidents::Incidents;
 use crate::ops::replay::Replay;
 use crate::publisher::{Publisher, Tracker};
@@ -51,8 +52,39 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) intake: CancellationToken,
     pub(crate) scope: CancellationToken,
+    pub(crate) metrics: Metrics,
+    pub(crate) observed: Observed,
     closed: AtomicBool,
     pool: OnceLock<WorkerPool>,
+}
+
+/// What each component measures, and which spans it makes.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) publisher: (Option<Arc<Meters>>, Spans),
+    pub(crate) requester: (Option<Arc<Meters>>, Spans),
+    pub(crate) responder: (Option<Arc<Meters>>, Spans),
+    pub(crate) consumer: (Option<Arc<Meters>>, Spans),
+}
+
+impl Observed {
+    fn new(config: &Config, metrics: &Metrics) -> Self {
+        let component = |measured, traced| {
+            let spans = Spans::new(
+                config.metrics.allow_tracing && traced,
+                config.metrics.semantic_names,
+            );
+            (metrics.when(measured), spans)
+        };
+        let (publisher, requester) = (&config.publisher, &config.requester);
+        let (responder, consumer) = (&config.responder, &config.consumer);
+        Self {
+            publisher: component(publisher.allow_metrics, publisher.allow_tracing),
+            requester: component(requester.allow_metrics, requester.allow_tracing),
+            responder: component(responder.allow_metrics, responder.allow_tracing),
+            consumer: component(consumer.allow_metrics, consumer.allow_tracing),
+        }
+    }
 }
 
 /// A connection as [`connector::dial`] makes it.
@@ -105,8 +137,12 @@ impl Client {
             tracing::warn!("certificates are not verified; only for development");
         }
         let (sender, calls) = connector::hook(&config.connection);
-        let reach = connector::dial(&config.connection, sender).await?;
-        let client = Self::build(reach, config).await?;
+        let metrics = Metrics::new(&config);
+        if let Some(meters) = metrics.get() {
+            meters.state(false);
+        }
+        let reach = connector::dial(&config.connection, sender, &metrics).await?;
+        let client = Self::build(reach, config, metrics).await?;
         if let Some(calls) = calls {
             client.inner.spawn(calls);
         }
@@ -122,11 +158,15 @@ impl Client {
     /// # Cancel safety
     /// Dropped early, nothing stays behind.
     pub async fn from_connection(nats: async_nats::Client, config: Config) -> Result<Self> {
-        let board = Arc::new(Board::new(None, false));
-        Self::build(Reach { nats, board }, config).await
+        let metrics = Metrics::new(&config);
+        let board = Arc::new(Board::new(None, false, metrics.clone()));
+        if let Some(meters) = metrics.get() {
+            meters.state(nats.connection_state() == State::Connected);
+        }
+        Self::build(Reach { nats, board }, config, metrics).await
     }
 
-    async fn build(reach: Reach, config: Config) -> Result<Self> {
+    async fn build(reach: Reach, config: Config, metrics: Metrics) -> Result<Self> {
         let Reach { nats, board } = reach;
         let domain = &config.connection.domain;
         let js = if domain.is_empty() {
@@ -137,8 +177,9 @@ impl Client {
         let (replies, subscriber) = Replies::open(&nats)
             .await
             .map_err(|error| Error::new(ErrorKind::Closed, "subscribing an inbox").because(error))?;
+        let observed = Observed::new(&config, &metrics);
         let inner = Arc::new(Inner {
-            tracker: Tracker::new(config.publisher.max_async_pending),
+            tracker: Tracker::new(config.publisher.max_async_pending, observed.publisher.0.clone()),
             replies: Arc::clone(&replies),
             workers: TaskTracker::new(),
             tasks: TaskTracker::new(),
@@ -146,6 +187,8 @@ impl Client {
             scope: CancellationToken::new(),
             closed: AtomicBool::new(false),
             pool: OnceLock::new(),
+            observed,
+            metrics,
             config,
             nats,
             js,
@@ -154,6 +197,10 @@ impl Client {
         inner.spawn(replies.serve(subscriber));
         let client = Self { inner };
         client.watch_health();
+        if let Some(meters) = client.inner.metrics.get() {
+            let weak = Arc::downgrade(&client.inner);
+            client.inner.spawn(observe::collect(weak, Arc::clone(meters)));
+        }
         Ok(client)
     }
 
@@ -173,6 +220,12 @@ impl Client {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// The measurements, for what counts beside the client.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
     }
 
     /// The connection.
@@ -344,6 +397,11 @@ impl Inner {
         self.pool
             .get_or_init(|| WorkerPool::new(config.worker_pool_size, config.worker_buffer_size))
             .clone()
+    }
+
+    /// What waits for the pool, once there is one.
+    pub(crate) fn pool_depth(&self) -> Option<usize> {
+        self.pool.get().map(WorkerPool::depth)
     }
 
     /// Waits until the server has taken in what was sent so far, subscriptions among it; gives the time it took.

@@ -11,6 +11,7 @@
 //! * [`consumer`]: messages to [`handler`]s, with [`ops`] around them as layers.
 //! * [`rpc`]: requests and replies over core NATS.
 //! * [`admin`]: streams, consumers, buckets and objects, managed.
+//! * [`observe`]: measurements and spans.
 //! * [`names`]: what streams, consumers, subjects and keys may be called.
 //! * [`error`]: what went wrong, whether to try again, whether it may have happened.
 
@@ -24,6 +25,7 @@ pub mod error;
 pub mod handler;
 pub mod message;
 pub mod names;
+pub mod observe;
 pub mod ops;
 pub mod publisher;
 pub mod pull;
@@ -39,5 +41,6 @@ pub use delivery::{Delivery, Dropped, Metadata, OnDrop, SettleError, SettleError
 pub use error::{Error, ErrorKind, Result};
 pub use handler::{Disposition, Handler, HandlerError, Layer, Stack};
 pub use message::{Compression, Message, MessageType};
+pub use observe::Metrics;
 pub use publisher::{Ack, Fate, Pending, PublishError, Publisher};
 pub use pull::{Puller, Target};

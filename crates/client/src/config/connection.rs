@@ -71,6 +71,10 @@ pub struct Connection {
     pub dont_randomize: bool,
     /// How often to check the connection's health in the background; zero for never. Zero.
     pub health_check_interval: Duration,
+    /// Measure, whatever [`MetricsConfig::allow_metrics`](super::MetricsConfig::allow_metrics) says. On.
+    pub allow_metrics: bool,
+    /// What names of measurements begin with, when [`MetricsConfig::prefix`](super::MetricsConfig::prefix) is empty. `nats`.
+    pub metric_prefix: String,
     /// Told of each event, after the kit's own handling, from a task of its own. A slow one loses no status, only calls.
     pub on_event: Option<Hook>,
 }
@@ -121,6 +125,8 @@ impl Default for Connection {
             initial_retry_backoff: 2.0,
             dont_randomize: false,
             health_check_interval: Duration::ZERO,
+            allow_metrics: true,
+            metric_prefix: "nats".to_owned(),
             on_event: None,
         }
     }

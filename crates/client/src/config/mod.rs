@@ -5,12 +5,14 @@
 //! consumer, whatever stands here.
 
 mod connection;
+mod metrics;
 mod secret;
 
 use std::time::Duration;
 
 pub(crate) use connection::redact;
 pub use connection::{Connection, Delay, Hook, Tls};
+pub use metrics::{MetricsConfig, TrackedConsumer};
 pub use secret::Secret;
 
 use crate::error::Result;
@@ -31,6 +33,8 @@ pub struct Config {
     pub consumer: ConsumerConfig,
     /// What happens when workers cannot keep up.
     pub backpressure: BackpressureConfig,
+    /// Measurements and spans.
+    pub metrics: MetricsConfig,
 }
 
 impl Config {
@@ -54,6 +58,10 @@ impl Config {
 /// Settings of the publisher.
 #[derive(Debug, Clone)]
 pub struct PublisherConfig {
+    /// Measure publishes, if anything is measured. On.
+    pub allow_metrics: bool,
+    /// Make spans of publishes, if any are made. On.
+    pub allow_tracing: bool,
     /// Do not check subjects; for those that are known to be good. Off.
     pub skip_subject_validation: bool,
     /// Most asynchronous publishes that wait for their acknowledgement. 1024; `None` for any number.
@@ -67,6 +75,8 @@ pub struct PublisherConfig {
 impl Default for PublisherConfig {
     fn default() -> Self {
         Self {
+            allow_metrics: true,
+            allow_tracing: true,
             skip_subject_validation: false,
             max_async_pending: Some(1024),
             compression: Compression::Off,
@@ -78,6 +88,10 @@ impl Default for PublisherConfig {
 /// Settings of the requester.
 #[derive(Debug, Clone)]
 pub struct RequesterConfig {
+    /// Measure requests, if anything is measured. On.
+    pub allow_metrics: bool,
+    /// Make spans of requests, if any are made. On.
+    pub allow_tracing: bool,
     /// How long to wait for a reply. 2 s.
     pub timeout: Duration,
     /// Do not check subjects; for those that are known to be good. Off.
@@ -91,6 +105,8 @@ pub struct RequesterConfig {
 impl Default for RequesterConfig {
     fn default() -> Self {
         Self {
+            allow_metrics: true,
+            allow_tracing: true,
             timeout: Duration::from_secs(2),
             skip_subject_validation: false,
             compression: Compression::Off,
@@ -102,6 +118,10 @@ impl Default for RequesterConfig {
 /// Settings of the responder.
 #[derive(Debug, Clone)]
 pub struct ResponderConfig {
+    /// Measure replies, if anything is measured. On.
+    pub allow_metrics: bool,
+    /// Make spans of replies, if any are made. On.
+    pub allow_tracing: bool,
     /// Compression of payloads over 32 KiB. Off.
     pub compression: Compression,
     /// Expand compressed requests. On.
@@ -111,6 +131,8 @@ pub struct ResponderConfig {
 impl Default for ResponderConfig {
     fn default() -> Self {
         Self {
+            allow_metrics: true,
+            allow_tracing: true,
             compression: Compression::Off,
             decompression: true,
         }
@@ -120,6 +142,10 @@ impl Default for ResponderConfig {
 /// How consumers run.
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
+    /// Measure deliveries, if anything is measured. On.
+    pub allow_metrics: bool,
+    /// Make spans of deliveries, if any are made. On.
+    pub allow_tracing: bool,
     /// The ack wait of consumers that the kit creates. 30 s.
     pub ack_wait: Duration,
     /// Heartbeats of pulls and of push consumers without a queue group; zero for none. 5 s.
@@ -139,6 +165,8 @@ pub struct ConsumerConfig {
 impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
+            allow_metrics: true,
+            allow_tracing: true,
             ack_wait: Duration::from_secs(30),
             idle_heartbeat: Duration::from_secs(5),
             flow_control: true,
@@ -171,6 +199,8 @@ pub struct BackpressureConfig {
     pub mode: Backpressure,
     /// Unacknowledged messages of a durable that the kit creates. 1000.
     pub max_ack_pending: usize,
+    /// How often to measure what waits for the worker pool; zero means 5 s. 5 s.
+    pub queue_depth_sample_interval: Duration,
 }
 
 impl Default for BackpressureConfig {
@@ -178,6 +208,7 @@ impl Default for BackpressureConfig {
         Self {
             mode: Backpressure::Nak,
             max_ack_pending: 1000,
+            queue_depth_sample_interval: Duration::from_secs(5),
         }
     }
 }

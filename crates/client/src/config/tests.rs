@@ -29,6 +29,28 @@ fn the_defaults_are_what_the_contract_says() {
     assert!(connection.health_check_interval.is_zero());
     assert!(!connection.tls.is_on());
 
+    let metrics = &config.metrics;
+    assert!(connection.allow_metrics && metrics.allow_metrics && metrics.allow_tracing);
+    assert_eq!(
+        (metrics.prefix.as_str(), connection.metric_prefix.as_str()),
+        ("nats", "nats")
+    );
+    assert_eq!(metrics.collect_interval, Duration::from_secs(15));
+    assert!(!metrics.lite && !metrics.fixed_cardinality);
+    assert!(metrics.tracked_streams.is_empty() && metrics.tracked_consumers.is_empty());
+    for (measured, traced) in [
+        (config.publisher.allow_metrics, config.publisher.allow_tracing),
+        (config.requester.allow_metrics, config.requester.allow_tracing),
+        (config.responder.allow_metrics, config.responder.allow_tracing),
+        (config.consumer.allow_metrics, config.consumer.allow_tracing),
+    ] {
+        assert!(measured && traced);
+    }
+    assert_eq!(
+        config.backpressure.queue_depth_sample_interval,
+        Duration::from_secs(5)
+    );
+
     assert!(!config.publisher.skip_subject_validation);
     assert_eq!(config.publisher.max_async_pending, Some(1024));
     assert_eq!(config.publisher.compression, Compression::Off);

@@ -26,6 +26,7 @@ pub use status::{Event, Status};
 use crate::client::{Inner, Reach};
 use crate::config::{Connection, redact};
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe::Metrics;
 
 /// The connection of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -113,8 +114,12 @@ impl Connector {
 }
 
 /// Makes the connection that the settings ask for.
-pub(crate) async fn dial(connection: &Connection, hook: Option<mpsc::Sender<Event>>) -> Result<Reach> {
-    let board = Arc::new(Board::new(hook, !connection.reconnects()));
+pub(crate) async fn dial(
+    connection: &Connection,
+    hook: Option<mpsc::Sender<Event>>,
+    metrics: &Metrics,
+) -> Result<Reach> {
+    let board = Arc::new(Board::new(hook, !connection.reconnects(), metrics.clone()));
     let addresses = connection.addresses();
     let what = || format!("connecting to {}", redact(&connection.address));
     let in_background = connection.reconnects() && connection.retry_on_failed_connect;

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::observe::Metrics;
+
 /// Events that wait for the application's hook. When it is full, calls are lost and counted; the status is not.
 pub(super) const HOOK_QUEUE: usize = 256;
 
@@ -62,16 +64,18 @@ pub(crate) struct Board {
     status: Mutex<Status>,
     phase: watch::Sender<Phase>,
     hook: Option<mpsc::Sender<Event>>,
+    metrics: Metrics,
     /// A lost connection is the end: the official client has no such switch.
     once: bool,
 }
 
 impl Board {
-    pub(crate) fn new(hook: Option<mpsc::Sender<Event>>, once: bool) -> Self {
+    pub(crate) fn new(hook: Option<mpsc::Sender<Event>>, once: bool, metrics: Metrics) -> Self {
         Self {
             status: Mutex::default(),
             phase: watch::Sender::new(Phase::Down),
             hook,
+            metrics,
             once,
         }
     }
@@ -153,6 +157,7 @@ impl Board {
             }
         }
         for event in told {
+            self.metrics.connection(&event);
             let phase = match event {
                 Event::Connected | Event::Reconnected => Some(Phase::Up),
                 Event::Disconnected(_) => Some(Phase::Down),
@@ -182,6 +187,7 @@ impl Board {
             status.closed = true;
             status.in_lame_duck = false;
         }
+        self.metrics.connection(&Event::Closed);
         self.phase.send_replace(Phase::Closed);
     }
 
@@ -197,7 +203,7 @@ mod tests {
 
     #[test]
     fn reconnects_are_counted_and_lame_duck_mode_is_forgotten() {
-        let board = Board::new(None, false);
+        let board = Board::new(None, false, Metrics::default());
         board.take(Theirs::Connected);
         assert_eq!((board.status().connected, board.status().reconnects), (true, 0));
         board.take(Theirs::LameDuckMode);
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn a_hook_that_sleeps_loses_calls_but_no_status() {
         let (sender, mut calls) = mpsc::channel(2);
-        let board = Board::new(Some(sender), false);
+        let board = Board::new(Some(sender), false, Metrics::default());
         board.take(Theirs::Connected);
         for _ in 0..5 {
             board.take(Theirs::Disconnected);

@@ -40,7 +40,7 @@ impl Dispatcher {
         let config = &inner.config;
         Self {
             handler,
-            rules: Arc::new(options.rules(ack_wait, config.consumer.decompression, vitals)),
+            rules: Arc::new(options.rules(inner, ack_wait, vitals)),
             mode: config.backpressure.mode,
             pool: config.consumer.worker_pool_enabled.then(|| inner.pool()),
             options,
@@ -104,6 +104,9 @@ impl Dispatcher {
     pub(super) fn spawn(&mut self, delivery: Delivery) -> Result<()> {
         let work = self.work();
         self.running.spawn(async move { work.run(delivery).await });
+        if let Some(meters) = &self.rules.meters {
+            meters.batch_inflight.set(self.running.len() as f64);
+        }
         self.reap()
     }
 
@@ -177,6 +180,12 @@ impl Work {
         let delivery = held.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(delivery) = delivery else { return Ok(()) };
         self.rules.vitals.note_backpressure();
+        if let Some(meters) = &self.rules.meters {
+            meters.no_room.increment(1);
+            if matches!(self.mode, Backpressure::Term | Backpressure::Drop) {
+                meters.crowded_out.increment(1);
+            }
+        }
         let settled = match self.mode {
             Backpressure::Term => delivery.term().await,
             Backpressure::Drop => {

@@ -12,14 +12,16 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, Config, DeliverPolicy, ReplayPolicy};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::Vitals;
 use crate::admin::{ConsumerManager, StreamManager};
 use crate::client::Inner;
-use crate::delivery::OnDrop;
+use crate::delivery::{Delivery, OnDrop};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{BoxHandler, Handler as _, guarded};
 use crate::names::{is_name, validate_stream_name, validate_subjects};
+use crate::observe::{Meters, Spans, failed};
 use crate::pull::{Options, Puller, Request, Target};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -123,6 +125,7 @@ pub(super) async fn subscribe(
         nats: inner.nats.clone(),
         domain: inner.config.connection.domain.clone(),
         expand: inner.config.consumer.decompression,
+        observed: inner.observed.consumer.clone(),
         stream: stream.to_owned(),
         config,
         handler,
@@ -145,6 +148,7 @@ struct Run {
     nats: async_nats::Client,
     domain: String,
     expand: bool,
+    observed: (Option<Arc<Meters>>, Spans),
     stream: String,
     config: OrderedConfig,
     handler: BoxHandler,
@@ -228,7 +232,7 @@ impl Run {
         let mut expected = 1;
         loop {
             let next = puller.next(&request).await;
-            let mut delivery = next.map_err(|error| Error::new(ErrorKind::Pull, what()).because(error))?;
+            let delivery = next.map_err(|error| Error::new(ErrorKind::Pull, what()).because(error))?;
             let Some((consumer, stream, pending)) = delivery
                 .metadata()
                 .map(|found| (found.consumer_sequence, found.stream_sequence, found.pending))
@@ -240,24 +244,49 @@ impl Run {
             }
             expected += 1;
             self.vitals.note_received(1, pending);
-            if self.expand {
-                delivery.expand();
-            }
-            let fault = delivery.fault();
-            let delivery = Arc::new(delivery);
-            let begun = tokio::time::Instant::now();
-            let outcome = match fault {
-                Some(error) => Err(error.into()),
-                None => guarded(|| self.handler.handle(Arc::clone(&delivery))).await,
-            };
+            self.handle(delivery).await;
             self.last = stream;
-            self.vitals.note_handled(begun.elapsed());
-            match outcome {
-                Ok(_) => self.vitals.note_success(),
-                Err(error) => {
-                    self.vitals.note_failed();
-                    tracing::error!(%error, subject = delivery.subject.as_str(), "handling a message failed");
+        }
+    }
+
+    /// Calls the handler, and measures as for any delivery; there is nothing to settle.
+    async fn handle(&self, mut delivery: Delivery) {
+        let (meters, spans) = &self.observed;
+        let (subject, headers) = (delivery.subject.as_str(), delivery.headers.as_ref());
+        let span = spans.process(subject, headers, delivery.metadata().as_ref());
+        let meters = meters.as_ref().map(|meters| meters.delivering(subject));
+        if let Some(meters) = &meters {
+            meters.bytes.record(delivery.payload.len() as f64);
+            meters.received.increment(1);
+        }
+        if self.expand {
+            delivery.expand();
+        }
+        let fault = delivery.fault();
+        let delivery = Arc::new(delivery);
+        let begun = tokio::time::Instant::now();
+        let outcome = match fault {
+            Some(error) => Err(error.into()),
+            None => {
+                guarded(|| self.handler.handle(Arc::clone(&delivery)))
+                    .instrument(span.clone())
+                    .await
+            }
+        };
+        let elapsed = begun.elapsed();
+        self.vitals.note_handled(elapsed);
+        if let Some(meters) = &meters {
+            meters.handling.record(elapsed.as_secs_f64());
+        }
+        match outcome {
+            Ok(_) => self.vitals.note_success(),
+            Err(error) => {
+                failed(&span, &error);
+                if let Some(meters) = &meters {
+                    meters.errors.increment(1);
                 }
+                self.vitals.note_failed();
+                tracing::error!(%error, subject = delivery.subject.as_str(), "handling a message failed");
             }
         }
     }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 use super::Vitals;
 use crate::delivery::{Delivery, SettleError, SettleErrorKind};
 use crate::handler::{Disposition, Handler, HandlerError, Outcome, guarded};
+use crate::observe::{Delivering, Meters, Spans, failed};
 
 /// How long a message that is handed back after a failure stays away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,32 +74,69 @@ pub(crate) struct Rules {
     pub(crate) progress: Option<(Duration, u32)>,
     pub(crate) expand: bool,
     pub(crate) vitals: Arc<Vitals>,
+    pub(crate) meters: Option<Arc<Meters>>,
+    pub(crate) spans: Spans,
 }
 
 /// Runs one delivery through the handler and settles it.
 pub(crate) async fn run<H: Handler>(mut delivery: Delivery, handler: &H, rules: &Rules) {
-    let (delivered, pending) = delivery
-        .metadata()
+    let metadata = delivery.metadata();
+    let (delivered, pending) = metadata
+        .as_ref()
         .map_or((1, 0), |found| (found.delivered, found.pending));
+    let (subject, headers) = (delivery.subject.as_str(), delivery.headers.as_ref());
+    let span = rules.spans.process(subject, headers, metadata.as_ref());
     rules.vitals.note_received(delivered, pending);
+    let meters = rules.meters.as_ref().map(|meters| meters.delivering(subject));
+    if let Some(meters) = &meters {
+        if delivered > 1 {
+            meters.redelivered.increment(1);
+        }
+        meters.bytes.record(delivery.payload.len() as f64);
+        meters.received.increment(1);
+    }
     if rules.expand {
         delivery.expand();
     }
     let delivery = Arc::new(delivery);
+    let work = work(&delivery, handler, rules, meters.as_deref(), &span);
+    work.instrument(span.clone()).await;
+}
+
+async fn work<H: Handler>(
+    delivery: &Arc<Delivery>,
+    handler: &H,
+    rules: &Rules,
+    meters: Option<&Delivering>,
+    span: &Span,
+) {
+    let delivered = delivery.metadata().map_or(1, |found| found.delivered);
     let outcome = match delivery.fault() {
         Some(error) => Err(HandlerError::Undecodable(error)),
         None => {
             let begun = Instant::now();
-            let work = guarded(|| handler.handle(Arc::clone(&delivery)));
+            let work = guarded(|| handler.handle(Arc::clone(delivery)));
             let outcome = match rules.progress {
                 None => work.await,
-                Some((every, times)) => with_progress(&delivery, work, every, times).await,
+                Some((every, times)) => with_progress(delivery, work, every, times).await,
             };
-            rules.vitals.note_handled(begun.elapsed());
+            let elapsed = begun.elapsed();
+            rules.vitals.note_handled(elapsed);
+            if let Some(meters) = meters {
+                meters.handling.record(elapsed.as_secs_f64());
+            }
             outcome
         }
     };
-    settle(&delivery, outcome, rules, delivered).await;
+    if let Err(error) = &outcome
+        && !error.is_routed()
+    {
+        failed(span, error);
+    }
+    if let Some(meters) = meters {
+        count(&outcome, delivery.is_settled(), rules, meters);
+    }
+    settle(delivery, outcome, rules, meters, delivered).await;
 }
 
 /// Tells the server that work goes on, so often and no oftener.
@@ -127,7 +166,33 @@ async fn with_progress(
     }
 }
 
-async fn settle(delivery: &Delivery, outcome: Outcome, rules: &Rules, delivered: u64) {
+/// Counts what will be done with a message. An acknowledgement is counted when it is sent.
+fn count(outcome: &Outcome, settled: bool, rules: &Rules, meters: &Delivering) {
+    match outcome {
+        Ok(Disposition::Ack | Disposition::InHand) => {}
+        // The handler has settled it already, and what it says here changes nothing.
+        Ok(Disposition::Nak(_) | Disposition::Term(_)) if settled => {}
+        Ok(Disposition::Nak(_)) | Err(HandlerError::ClaimInFlight(_)) => meters.naks.increment(1),
+        Ok(Disposition::Term(_)) | Err(HandlerError::DlqRouted(_)) => meters.terms.increment(1),
+        Err(error) => {
+            meters.errors.increment(1);
+            match error {
+                HandlerError::Undecodable(_) if rules.undecodable == OnUndecodable::Term => {
+                    meters.terms.increment(1);
+                }
+                _ => meters.naks.increment(1),
+            }
+        }
+    }
+}
+
+async fn settle(
+    delivery: &Delivery,
+    outcome: Outcome,
+    rules: &Rules,
+    meters: Option<&Delivering>,
+    delivered: u64,
+) {
     let vitals = &rules.vitals;
     let back = |delay: Option<Duration>| async move {
         match delay.filter(|delay| !delay.is_zero()) {
@@ -136,7 +201,7 @@ async fn settle(delivery: &Delivery, outcome: Outcome, rules: &Rules, delivered:
         }
     };
     let sent = match outcome {
-        Ok(Disposition::Ack) => match acknowledge(delivery, rules).await {
+        Ok(Disposition::Ack) => match acknowledge(delivery, rules, meters).await {
             Ok(()) => {
                 vitals.note_success();
                 Ok(())
@@ -181,7 +246,11 @@ async fn settle(delivery: &Delivery, outcome: Outcome, rules: &Rules, delivered:
     }
 }
 
-async fn acknowledge(delivery: &Delivery, rules: &Rules) -> Result<(), SettleError> {
+async fn acknowledge(
+    delivery: &Delivery,
+    rules: &Rules,
+    meters: Option<&Delivering>,
+) -> Result<(), SettleError> {
     if delivery.is_settled() {
         return Ok(());
     }
@@ -189,8 +258,10 @@ async fn acknowledge(delivery: &Delivery, rules: &Rules) -> Result<(), SettleErr
         None => delivery.ack().await,
         Some(wait) => delivery.ack_confirmed(wait).await,
     };
-    if sent.is_err() {
-        leave(delivery);
+    match (&sent, meters) {
+        (Ok(()), Some(meters)) => meters.acks.increment(1),
+        (Ok(()), None) => {}
+        (Err(_), _) => leave(delivery),
     }
     sent
 }

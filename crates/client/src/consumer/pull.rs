@@ -16,6 +16,7 @@ use super::vitals::Vitals;
 use crate::client::Inner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{BoxHandler, Handler};
+use crate::observe::Metrics;
 use crate::ops::adaptive::{AdaptivePressure, Input};
 use crate::ops::circuit::CircuitBreaker;
 use crate::pull::{Batch, Options, PullError, PullErrorKind, Puller, Request, Target};
@@ -151,14 +152,17 @@ impl ProcessOptions {
     }
 
     /// What of this is about settling.
-    pub(super) fn rules(&self, ack_wait: Duration, expand: bool, vitals: &Arc<Vitals>) -> Rules {
+    pub(super) fn rules(&self, inner: &Inner, ack_wait: Duration, vitals: &Arc<Vitals>) -> Rules {
+        let (meters, spans) = &inner.observed.consumer;
         Rules {
             retry: self.retry,
             undecodable: self.undecodable,
             confirm: self.confirm,
             progress: self.progress.map(|times| (ack_wait / 2, times)),
-            expand,
+            expand: inner.config.consumer.decompression,
             vitals: Arc::clone(vitals),
+            meters: meters.clone(),
+            spans: *spans,
         }
     }
 }
@@ -207,6 +211,10 @@ impl PullConsumer {
     #[must_use]
     pub fn vitals(&self) -> &Arc<Vitals> {
         &self.shared.vitals
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.inner.metrics
     }
 
     /// The server's word on it.
@@ -328,7 +336,9 @@ impl Shared {
         }
         if slot.is_none() {
             let puller = Puller::new(self.inner.nats.clone(), self.target.clone(), Options::default()).await;
-            *slot = Some(puller.map_err(|error| failed(&self.target, error))?);
+            let mut puller = puller.map_err(|error| failed(&self.target, error))?;
+            puller.measure(self.inner.observed.consumer.0.as_ref());
+            *slot = Some(puller);
         }
         slot.as_mut().ok_or_else(|| self.closed())
     }
@@ -397,6 +407,8 @@ struct Run<'a> {
     work: Dispatcher,
     backoff: Duration,
     unanswered: u32,
+    /// Requests sent and time spent in handlers when last measured.
+    measured: (u64, Duration),
     /// Usual handling time, a slow moving average in nanoseconds.
     baseline: u64,
 }
@@ -408,6 +420,7 @@ impl<'a> Run<'a> {
             shared,
             backoff: BACKOFF_MIN,
             unanswered: 0,
+            measured: (0, Duration::ZERO),
             baseline: 0,
         }
     }
@@ -434,8 +447,24 @@ impl<'a> Run<'a> {
                 Err(error) => self.wait_out(error).await?,
             }
             self.work.reap()?;
+            self.measure(puller.requests());
         }
         Ok(())
+    }
+
+    /// Measures the time in handlers once for each request.
+    fn measure(&mut self, requests: u64) {
+        let Some(meters) = &self.shared.inner.observed.consumer.0 else {
+            return;
+        };
+        let (last, busy) = self.measured;
+        if requests != last {
+            let now = self.shared.vitals.busy();
+            meters
+                .batch_process
+                .record(now.saturating_sub(busy).as_secs_f64());
+            self.measured = (requests, now);
+        }
     }
 
     /// What to ask for now; `None` after a pause of the circuit.
@@ -462,7 +491,7 @@ impl<'a> Run<'a> {
                 })
             });
         if let (Some(circuit), Some(decision)) = (&options.circuit, decision)
-            && circuit.should_pause(decision)
+            && circuit.should_pause_counting(decision, &self.shared.inner.metrics)
         {
             tokio::select! {
                 () = self.shared.stop.cancelled() => {}

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::backtrace;
+
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a handler did not do its work, and with it what becomes of the message.
@@ -31,11 +33,13 @@ pub enum HandlerError {
 impl HandlerError {
     /// The work failed, for a reason that is a text or a boxed error.
     pub fn failed(cause: impl Into<Cause>) -> Self {
+        backtrace::capture();
         Self::Failed(cause.into())
     }
 
     /// The message belongs into the dead-letter queue.
     pub fn send_to_dlq(cause: impl Into<Cause>) -> Self {
+        backtrace::capture();
         Self::SendToDlq(cause.into())
     }
 
@@ -54,6 +58,7 @@ impl HandlerError {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
+        backtrace::capture();
         let boxed: Cause = Box::new(error);
         match boxed.downcast::<crate::Error>() {
             Ok(error) if undecodable(&error) => Self::Undecodable(*error),

@@ -17,6 +17,7 @@
 //!
 //! Called by: consumers of this crate.
 
+pub(crate) mod backtrace;
 mod error;
 mod guard;
 mod stack;

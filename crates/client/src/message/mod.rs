@@ -20,6 +20,7 @@ pub use codec::MessageType;
 pub use compression::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe::Carried;
 
 /// A message to publish: an encoded payload and its headers.
 #[derive(Debug, Clone, Default)]
@@ -130,20 +131,27 @@ impl Message {
     }
 
     /// What goes over the wire: payload and headers with content type and compression, or no headers at all.
-    pub(crate) fn wire(&self, compression: Compression, path: Path) -> Result<(Bytes, Option<HeaderMap>)> {
+    /// `carried` goes with it, in place of what the message has of another span.
+    pub(crate) fn wire(
+        &self,
+        compression: Compression,
+        path: Path,
+        carried: Carried,
+    ) -> Result<(Bytes, Option<HeaderMap>)> {
         if let Some(name) = &self.fault {
             return Err(Error::new(
                 ErrorKind::InvalidHeader,
                 format!("writing the header {name:?}"),
             ));
         }
+        let bare = self.headers.is_empty() && carried.is_empty();
         let mut added: Vec<(&'static str, &'static str)> = Vec::new();
         if let Some(token) = self.message_type.token() {
             let present = has(&self.headers, headers::CONTENT_TYPE);
             let write = match (path, self.message_type) {
                 (Path::Respond, _) => true,
                 (Path::Request, MessageType::Proto | MessageType::MessagePack) => true,
-                (_, MessageType::Json) => !self.headers.is_empty() && !present,
+                (_, MessageType::Json) => !bare && !present,
                 _ => !present,
             };
             if write {
@@ -157,7 +165,7 @@ impl Message {
             payload = smaller;
             added.push((headers::CONTENT_ENCODING, encoding));
         }
-        if self.headers.is_empty() && added.is_empty() {
+        if bare && added.is_empty() {
             return Ok((payload, None));
         }
         let mut headers = self.headers.clone();
@@ -165,6 +173,7 @@ impl Message {
             // The values are constants of this crate and have no line breaks, at which this would panic.
             headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
         }
+        carried.write(&mut headers);
         Ok((payload, Some(headers)))
     }
 }

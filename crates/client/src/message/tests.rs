@@ -2,6 +2,7 @@ use super::compression::{
     COMPRESS_ABOVE, ENCODING_BROTLI, ENCODING_GZIP, EXPANDED_MAX, compress, decompress, expand,
 };
 use super::*;
+use crate::observe::Carried;
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -122,7 +123,12 @@ fn the_type_is_read_from_either_header_in_any_case_and_with_parameters() {
 #[test]
 fn the_content_type_is_written_where_the_contract_has_it() {
     let json = || Message::json(&1).unwrap();
-    let wire = |message: &Message, path| message.wire(Compression::Off, path).unwrap().1;
+    let wire = |message: &Message, path| {
+        message
+            .wire(Compression::Off, path, Carried::default())
+            .unwrap()
+            .1
+    };
     // A plain JSON publish stays without headers.
     assert!(wire(&json(), Path::Publish).is_none());
     let with_id = wire(&json().with_msg_id("x"), Path::Publish);
@@ -168,12 +174,14 @@ fn headers_that_cannot_be_written_are_an_error_and_no_panic() {
         ("a\n", "c"),
     ] {
         let message = Message::raw("x").with_header(name, value);
-        let error = message.wire(Compression::Off, Path::Publish).unwrap_err();
+        let error = message
+            .wire(Compression::Off, Path::Publish, Carried::default())
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidHeader, "{name:?} {value:?}");
     }
     let error = Message::raw("x")
         .with_msg_id("a\nb")
-        .wire(Compression::Off, Path::Publish)
+        .wire(Compression::Off, Path::Publish, Carried::default())
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidHeader);
 }
@@ -199,14 +207,17 @@ fn the_trace_id_is_read() {
 #[test]
 fn an_expected_sequence_of_zero_is_not_the_same_as_none() {
     let zero = Message::raw("x").with_expected_last_seq(0);
-    let headers = zero.wire(Compression::Off, Path::Publish).unwrap().1;
+    let headers = zero
+        .wire(Compression::Off, Path::Publish, Carried::default())
+        .unwrap()
+        .1;
     assert_eq!(
         header(&headers, "Nats-Expected-Last-Sequence").as_deref(),
         Some("0")
     );
     assert!(
         Message::raw("x")
-            .wire(Compression::Off, Path::Publish)
+            .wire(Compression::Off, Path::Publish, Carried::default())
             .unwrap()
             .1
             .is_none()
@@ -242,7 +253,9 @@ fn only_what_is_large_and_shrinks_is_compressed() {
 #[test]
 fn what_says_how_it_is_encoded_is_left_alone() {
     let large = Message::raw(vec![0; 100_000]).with_header(headers::CONTENT_ENCODING, "identity");
-    let (payload, headers) = large.wire(Compression::Auto, Path::Publish).unwrap();
+    let (payload, headers) = large
+        .wire(Compression::Auto, Path::Publish, Carried::default())
+        .unwrap();
     assert_eq!(payload.len(), 100_000);
     assert_eq!(
         header(&headers, headers::CONTENT_ENCODING).as_deref(),
@@ -257,7 +270,9 @@ fn a_message_may_be_sent_twice() {
     let message = Message::json(&"a".repeat(100_000)).unwrap().with_msg_id("1");
     let before = message.headers().clone();
     for _ in 0..2 {
-        let (payload, headers) = message.wire(Compression::Auto, Path::Publish).unwrap();
+        let (payload, headers) = message
+            .wire(Compression::Auto, Path::Publish, Carried::default())
+            .unwrap();
         assert!(payload.len() < 50_000, "{}", payload.len());
         let mut arrived = received(payload, headers);
         assert!(expand(&mut arrived).unwrap());
@@ -304,7 +319,9 @@ fn several_gzip_members_are_one_payload() {
 #[test]
 fn expanding_takes_the_header_away_and_decoding_alone_does_not_expand() {
     let message = Message::json(&"a".repeat(100_000)).unwrap();
-    let (payload, headers) = message.wire(Compression::Gzip, Path::Publish).unwrap();
+    let (payload, headers) = message
+        .wire(Compression::Gzip, Path::Publish, Carried::default())
+        .unwrap();
     let arrived = received(payload, headers);
     assert_eq!(
         codec::decode_msg::<String>(&arrived, None).unwrap_err().kind(),

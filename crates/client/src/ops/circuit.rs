@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::adaptive::{Decision, Level};
+use crate::observe::{Counted, Metrics};
 
 /// Settings of the circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +58,16 @@ impl CircuitBreaker {
 
     /// Whether to wait instead of fetching.
     pub fn should_pause(&self, decision: Decision) -> bool {
+        self.should_pause_counting(decision, &Metrics::default())
+    }
+
+    /// As [`CircuitBreaker::should_pause`]; an opening is measured.
+    pub(crate) fn should_pause_counting(&self, decision: Decision, metrics: &Metrics) -> bool {
         let open = decision.level >= self.open_on_level;
         let was = self.open.swap(open, Ordering::AcqRel);
         if open && !was {
             self.opens.fetch_add(1, Ordering::AcqRel);
+            metrics.note(Counted::CircuitOpened);
             tracing::warn!(level = ?decision.level, "circuit open: nothing is fetched for now");
         } else if was && !open {
             tracing::warn!("circuit closed: fetching again");

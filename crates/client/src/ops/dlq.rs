@@ -18,6 +18,7 @@
 //! Messages that another worker had in hand ([`HandlerError::ClaimInFlight`]) are no attempts; those of other processes
 //! cannot be told from attempts.
 
+use std::backtrace::Backtrace;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::future::Future;
@@ -30,7 +31,7 @@ use sha2::{Digest as _, Sha256};
 use super::recorder::{DlqRecorder, DlqRoute};
 use super::schema::{HEADER_CONTRACT_ENCODING, HEADER_SCHEMA, HEADER_SCHEMA_VERSION};
 use crate::delivery::{Delivery, SettleErrorKind};
-use crate::handler::{Handler, HandlerError, Layer, Outcome};
+use crate::handler::{Handler, HandlerError, Layer, Outcome, backtrace};
 use crate::message::Message;
 use crate::message::headers::{self, first, sanitized};
 use crate::publisher::{Ack, PublishError, Publisher};
@@ -51,6 +52,8 @@ pub const HEADER_CONSUMER: &str = "X-NATS-Consumer";
 pub const HEADER_AUTOPSY_ERROR: &str = "X-NATS-Autopsy-Error";
 /// The SHA-256 of the payload, in lower-case hexadecimal.
 pub const HEADER_AUTOPSY_HASH: &str = "X-NATS-Autopsy-Hash";
+/// Where the handler failed, the application's frames in one line.
+pub const HEADER_AUTOPSY_STACK: &str = "X-NATS-Autopsy-Stack";
 
 const TERM_TRIES: u32 = 3;
 /// Most messages whose claims by others are remembered.
@@ -77,6 +80,11 @@ pub struct Autopsy {
     pub enabled: bool,
     /// Most bytes of the error's text. 512.
     pub max_error_bytes: usize,
+    /// Whether the call stack of the failure is, too: of a panic, or of the place where an error became a
+    /// [`HandlerError`]. For panics a hook is installed in front of the program's own. Off.
+    pub include_stack: bool,
+    /// Most bytes of the stack's text. 2048.
+    pub max_stack_bytes: usize,
 }
 
 impl Default for Autopsy {
@@ -84,6 +92,8 @@ impl Default for Autopsy {
         Self {
             enabled: false,
             max_error_bytes: 512,
+            include_stack: false,
+            max_stack_bytes: 2048,
         }
     }
 }
@@ -160,14 +170,20 @@ impl Dlq {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn route(&self, delivery: &Delivery, reason: &str, error: &str) -> HandlerError {
+    async fn route(
+        &self,
+        delivery: &Delivery,
+        reason: &str,
+        error: &str,
+        stack: Option<&Backtrace>,
+    ) -> HandlerError {
         let metadata = delivery.metadata();
         let own_id = metadata.map(|found| format!("dlq-{}-{}", found.stream, found.stream_sequence));
         let copied_id = delivery
             .headers
             .as_ref()
             .and_then(|map| first(map, headers::MSG_ID));
-        let copy = self.copy(delivery, reason, error);
+        let copy = self.copy(delivery, reason, error, stack);
         let first_try = match (copied_id, &own_id) {
             (Some(id), _) => copy.clone().with_header(headers::MSG_ID, id),
             (None, Some(id)) => copy.clone().with_msg_id(id),
@@ -203,7 +219,7 @@ impl Dlq {
         HandlerError::DlqRouted(None)
     }
 
-    fn copy(&self, delivery: &Delivery, reason: &str, error: &str) -> Message {
+    fn copy(&self, delivery: &Delivery, reason: &str, error: &str, stack: Option<&Backtrace>) -> Message {
         let mut map = HeaderMap::new();
         let any = usize::MAX;
         map.insert(HEADER_ORIGINAL_SUBJECT, sanitized(&delivery.subject, any));
@@ -238,6 +254,12 @@ impl Dlq {
             let text = sanitized(error, self.autopsy.max_error_bytes);
             if !text.as_str().is_empty() {
                 map.insert(HEADER_AUTOPSY_ERROR, text);
+            }
+            if let Some(stack) = stack {
+                let line = sanitized(&backtrace::in_one_line(stack), self.autopsy.max_stack_bytes);
+                if !line.as_str().is_empty() {
+                    map.insert(HEADER_AUTOPSY_STACK, line);
+                }
             }
         }
         Message::raw(delivery.payload.clone()).with_headers(&map)
@@ -280,9 +302,14 @@ impl<H: Handler> Handler for WithDlq<H> {
             .map_or((0, 0), |found| (found.stream_sequence, found.delivered));
         if dlq.max_deliver > 0 && dlq.attempts(sequence, delivered) > dlq.max_deliver {
             dlq.lock().remove(&sequence);
-            return Err(dlq.route(&delivery, &dlq.reason, &dlq.reason).await);
+            return Err(dlq.route(&delivery, &dlq.reason, &dlq.reason, None).await);
         }
-        let outcome = self.inner.handle(Arc::clone(&delivery)).await;
+        let work = self.inner.handle(Arc::clone(&delivery));
+        let (outcome, stack) = if dlq.autopsy.enabled && dlq.autopsy.include_stack {
+            backtrace::watched(work).await
+        } else {
+            (work.await, None)
+        };
         match outcome {
             Err(HandlerError::ClaimInFlight(after)) => {
                 let mut claims = dlq.lock();
@@ -296,7 +323,7 @@ impl<H: Handler> Handler for WithDlq<H> {
                     return Err(error);
                 };
                 Err(dlq
-                    .route(&delivery, "handler_requested", &cause.to_string())
+                    .route(&delivery, "handler_requested", &cause.to_string(), stack.as_ref())
                     .await)
             }
             Err(error)
@@ -305,7 +332,9 @@ impl<H: Handler> Handler for WithDlq<H> {
                     && dlq.attempts(sequence, delivered) >= dlq.max_deliver =>
             {
                 dlq.lock().remove(&sequence);
-                Err(dlq.route(&delivery, &dlq.reason, &error.to_string()).await)
+                Err(dlq
+                    .route(&delivery, &dlq.reason, &error.to_string(), stack.as_ref())
+                    .await)
             }
             other => {
                 if other.is_ok() {

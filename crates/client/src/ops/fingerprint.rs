@@ -18,6 +18,7 @@ use super::liveness::WatchedRef;
 use super::watch::Watch;
 use crate::admin::KeyValueKeys;
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe;
 
 /// The bucket that consoles read.
 pub const DEFAULT_BUCKET: &str = "nats_consol_fingerprints";
@@ -326,6 +327,7 @@ pub fn watch(
                 };
                 tracing::warn!(?anomaly, "handling takes much longer than usual");
                 shared.raise();
+                consumer.metrics().note(observe::Counted::Anomaly);
                 on_anomaly(&anomaly);
                 shared.tell(anomaly);
             } else if !judge.told {

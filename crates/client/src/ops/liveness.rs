@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::watch::{Probe, Watch, Watched};
+use crate::observe;
 
 /// When to speak of a stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +89,7 @@ pub fn watch(
                 Some(stall) => {
                     tracing::warn!(?stall, "messages pile up and none is processed");
                     shared.raise();
+                    consumer.metrics().note(observe::Counted::Stall);
                     on_stall(&stall);
                     shared.tell(stall);
                     if config.circuit_stop {

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::recorder::{Incident, IncidentKind, ShadowRecorder};
 use crate::delivery::Delivery;
 use crate::handler::{BoxHandler, Handler, Layer, Outcome, guarded};
+use crate::observe::{Counted, Metrics};
 
 type Compare = Arc<dyn Fn(&Outcome, &Outcome) -> bool + Send + Sync>;
 
@@ -34,6 +35,7 @@ pub struct Shadow {
     /// Ends the runs when the last layer or handler goes; the runs themselves do not hold it.
     alive: Option<Arc<DropGuard>>,
     counts: Arc<Counts>,
+    metrics: Metrics,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,7 @@ impl Shadow {
             room: Arc::new(Semaphore::new(32)),
             tasks: TaskTracker::new(),
             counts: Arc::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -90,6 +93,13 @@ impl Shadow {
     #[must_use]
     pub fn recorder(mut self, recorder: impl ShadowRecorder + 'static) -> Self {
         self.recorder = Some(Arc::new(recorder));
+        self
+    }
+
+    /// Counts errors and results that do not agree; of [`Client::metrics`](crate::Client::metrics).
+    #[must_use]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
         self
     }
 
@@ -180,11 +190,13 @@ impl Shadow {
         };
         if outcome.is_err() {
             self.counts.errors.fetch_add(1, Ordering::AcqRel);
+            self.metrics.note(Counted::ShadowError);
             record("shadow_error", text(outcome));
         }
         let agree = (self.compare)(primary, outcome);
         if !agree {
             self.counts.mismatches.fetch_add(1, Ordering::AcqRel);
+            self.metrics.note(Counted::ShadowMismatch);
             record(
                 "shadow_mismatch",
                 format!("primary={} shadow={}", text(primary), text(outcome)),

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::liveness::WatchedRef;
 use super::watch::{Probe, Watch};
 use crate::admin::StreamManager;
+use crate::observe;
 
 /// Too many messages wait.
 pub const REASON_PENDING: &str = "pending";
@@ -195,6 +196,7 @@ pub fn watch(
             };
             tracing::warn!(?event, "slow consumer");
             shared.raise();
+            consumer.metrics().note(observe::Counted::Slow);
             on_slow(&event);
             shared.tell(event);
             if config.circuit_stop {

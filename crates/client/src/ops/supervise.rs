@@ -13,6 +13,7 @@ pub use super::supervise_push::SupervisedSubscription;
 
 use super::recorder::{FlightRecorder, Incident, IncidentKind};
 use crate::error::{Error, ErrorKind, Result};
+use crate::observe::{Counted, Metrics};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +48,7 @@ pub struct Supervisor {
     pub(super) initial_backoff: Duration,
     pub(super) max_backoff: Duration,
     on_event: Option<Listener>,
+    metrics: Metrics,
 }
 
 impl Default for Supervisor {
@@ -56,6 +58,7 @@ impl Default for Supervisor {
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(30),
             on_event: None,
+            metrics: Metrics::default(),
         }
     }
 }
@@ -88,6 +91,12 @@ impl Supervisor {
             }
             listener(event);
         }));
+        self
+    }
+
+    /// Counts events; of [`Client::metrics`](crate::Client::metrics).
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
         self
     }
 
@@ -155,6 +164,11 @@ impl Supervisor {
     }
 
     pub(super) fn tell_event(&self, event: &Event) {
+        match event.kind {
+            EventKind::Resubscribed => self.metrics.note(Counted::Resubscribed),
+            EventKind::GiveUp => self.metrics.note(Counted::GaveUp),
+            EventKind::Invalid => {}
+        }
         if let Some(listener) = &self.on_event {
             listener(event);
         }

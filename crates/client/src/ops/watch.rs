@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{PullConsumer, Subscription, Vitals};
 use crate::error::Result;
+use crate::observe::Metrics;
 
 const EVENTS: usize = 16;
 
@@ -43,6 +44,11 @@ pub trait Watched: Send + Sync + 'static {
 
     /// The names of stream and consumer.
     fn names(&self) -> (String, String);
+
+    /// Where to count what a watcher sees. Nowhere.
+    fn metrics(&self) -> Metrics {
+        Metrics::default()
+    }
 }
 
 impl Watched for PullConsumer {
@@ -60,6 +66,10 @@ impl Watched for PullConsumer {
             self.target().consumer().to_owned(),
         )
     }
+
+    fn metrics(&self) -> Metrics {
+        PullConsumer::metrics(self).clone()
+    }
 }
 
 impl Watched for Subscription {
@@ -74,6 +84,10 @@ impl Watched for Subscription {
     fn names(&self) -> (String, String) {
         let (stream, consumer) = Subscription::names(self);
         (stream.to_owned(), consumer.to_owned())
+    }
+
+    fn metrics(&self) -> Metrics {
+        Subscription::metrics(self).clone()
     }
 }
 

@@ -8,7 +8,7 @@
 //! [`Publisher::publish_async_complete`] waits for everything on its way and reports the first failure, also of a
 //! `Pending` that was dropped.
 //!
-//! Order of one publish: bound, connection, subject, headers, content type, compression, send. What fails before the send
+//! Order of one publish: bound, connection, subject, span, headers, content type, compression, send. What fails before the send
 //! is never sent. Nothing is retried here: who retries sets a message id, so that the stream stores it once.
 
 mod pending;
@@ -21,6 +21,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::TryAcquireError;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 pub(crate) use pending::Tracker;
 pub use pending::{Ack, Fate, Pending, Progress, PublishError};
@@ -29,6 +30,7 @@ use crate::client::Inner;
 use crate::error::{Error, ErrorKind};
 use crate::message::{Compression, Message, Path};
 use crate::names::validate_publish_subject;
+use crate::observe::{Carried, carried, failed};
 
 /// Publishes into streams.
 #[derive(Debug, Clone)]
@@ -65,16 +67,63 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub async fn publish_within(&self, subject: &str, message: Message, limit: Duration) -> Published<Ack> {
         let compression = self.inner.config.publisher.compression;
-        let pending = self.send(subject, message, compression, limit, None).await?;
-        pending.await
+        self.publish_one(subject, message, compression, limit).await
     }
 
     /// Publishes without compression, whatever is configured: for copies that others read who know no encoding.
     pub(crate) async fn publish_plain(&self, subject: &str, message: Message) -> Published<Ack> {
         let limit = self.inner.config.publisher.ack_timeout;
-        self.send(subject, message, Compression::Off, limit, None)
-            .await?
-            .await
+        self.publish_one(subject, message, Compression::Off, limit).await
+    }
+
+    async fn publish_one(
+        &self,
+        subject: &str,
+        message: Message,
+        compression: Compression,
+        limit: Duration,
+    ) -> Published<Ack> {
+        if let Err(error) = self.check(subject) {
+            return Err(PublishError::not_stored(error, message));
+        }
+        let (meters, spans) = &self.inner.observed.publisher;
+        let span = spans.publish(subject);
+        let measured = meters
+            .as_ref()
+            .map(|meters| (meters.publishing(subject), Instant::now()));
+        let mut bytes = 0;
+        let work = async {
+            let (pending, sent) = self
+                .send(subject, message, compression, limit, None, carried(&span))
+                .await?;
+            bytes = sent;
+            pending.await
+        };
+        let result = work.instrument(span.clone()).await;
+        if let Err(error) = &result {
+            failed(&span, error);
+        }
+        if let Some((meters, begun)) = measured {
+            match &result {
+                Ok(_) => {
+                    meters.total.increment(1);
+                    meters.bytes.record(bytes as f64);
+                    meters.latency.record(begun.elapsed().as_secs_f64());
+                }
+                Err(_) => meters.errors.increment(1),
+            }
+        }
+        result
+    }
+
+    /// A value that cannot be encoded is a publish that failed.
+    fn encoded(&self, subject: &str, message: crate::Result<Message>) -> Published<Message> {
+        message.map_err(|error| {
+            if let (Some(meters), _) = &self.inner.observed.publisher {
+                meters.publishing(subject).errors.increment(1);
+            }
+            PublishError::unsent(error)
+        })
     }
 
     /// Publishes a value as JSON.
@@ -85,7 +134,7 @@ impl Publisher {
     /// # Cancel safety
     /// As [`Publisher::publish`].
     pub async fn publish_json<T: Serialize + ?Sized>(&self, subject: &str, value: &T) -> Published<Ack> {
-        self.publish(subject, Message::json(value).map_err(PublishError::unsent)?)
+        self.publish(subject, self.encoded(subject, Message::json(value))?)
             .await
     }
 
@@ -97,7 +146,7 @@ impl Publisher {
     /// # Cancel safety
     /// As [`Publisher::publish`].
     pub async fn publish_msgpack<T: Serialize + ?Sized>(&self, subject: &str, value: &T) -> Published<Ack> {
-        self.publish(subject, Message::msgpack(value).map_err(PublishError::unsent)?)
+        self.publish(subject, self.encoded(subject, Message::msgpack(value))?)
             .await
     }
 
@@ -170,15 +219,39 @@ impl Publisher {
                 return Err(PublishError::not_stored(error, message));
             }
         };
+        if let Err(error) = self.check(subject) {
+            return Err(PublishError::not_stored(error, message));
+        }
         let config = &self.inner.config.publisher;
-        self.send(
+        let (meters, spans) = &self.inner.observed.publisher;
+        let span = spans.publish(subject);
+        let sending = self.send(
             subject,
             message,
             config.compression,
             config.ack_timeout,
             Some(permit),
-        )
-        .await
+            carried(&span),
+        );
+        // The span ends here; what comes of it is the acknowledgement's to say.
+        let result = sending.instrument(span.clone()).await;
+        let meters = meters.as_ref().map(|meters| meters.publishing(subject));
+        match result {
+            Ok((pending, bytes)) => {
+                if let Some(meters) = meters {
+                    meters.total.increment(1);
+                    meters.bytes.record(bytes as f64);
+                }
+                Ok(pending)
+            }
+            Err(error) => {
+                failed(&span, &error);
+                if let Some(meters) = meters {
+                    meters.errors.increment(1);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Sends bytes on their way, as [`Publisher::publish_async`].
@@ -216,39 +289,31 @@ impl Publisher {
         compression: Compression,
         limit: Duration,
         permit: Option<pending::Permit>,
-    ) -> Published<Pending> {
-        let (payload, headers) = match self.prepare(subject, &message, compression) {
+        carried: Carried,
+    ) -> Published<(Pending, usize)> {
+        let (payload, headers) = match message.wire(compression, Path::Publish, carried) {
             Ok(wire) => wire,
             Err(error) => return Err(PublishError::not_stored(error, message)),
         };
         let (reply, ticket) = self.inner.replies.ticket();
         let to = async_nats::Subject::from(subject);
+        let bytes = payload.len();
         let sent = send_wire(&self.inner.nats, to.clone(), reply, payload, headers).await;
         if let Err(error) = sent {
             return Err(PublishError::not_stored(error, message));
         }
         let connected = self.inner.is_connected();
-        Ok(Pending::new(
-            to,
-            message,
-            ticket,
-            Instant::now() + limit,
-            permit,
-            connected,
-        ))
+        let deadline = Instant::now() + limit;
+        let pending = Pending::new(to, message, ticket, deadline, permit, connected);
+        Ok((pending, bytes))
     }
 
-    fn prepare(
-        &self,
-        subject: &str,
-        message: &Message,
-        compression: Compression,
-    ) -> crate::Result<(Bytes, Option<HeaderMap>)> {
+    fn check(&self, subject: &str) -> crate::Result<()> {
         self.inner.guard(subject)?;
         if !self.inner.config.publisher.skip_subject_validation {
             validate_publish_subject(subject)?;
         }
-        message.wire(compression, Path::Publish)
+        Ok(())
     }
 }
 

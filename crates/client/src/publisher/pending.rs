@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
+use crate::observe::Meters;
 use crate::replies::Ticket;
 
 /// A stream's word that it has stored a message.
@@ -284,6 +285,7 @@ pub(crate) struct Tracker {
     pending: AtomicUsize,
     idle: Notify,
     first: Mutex<Option<Error>>,
+    meters: Option<Arc<Meters>>,
 }
 
 /// One asynchronous publish. Dropped, it is over.
@@ -294,12 +296,13 @@ pub(crate) struct Permit {
 }
 
 impl Tracker {
-    pub(crate) fn new(limit: Option<usize>) -> Arc<Self> {
+    pub(crate) fn new(limit: Option<usize>, meters: Option<Arc<Meters>>) -> Arc<Self> {
         Arc::new(Self {
             permits: limit.map(|limit| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)))),
             pending: AtomicUsize::new(0),
             idle: Notify::new(),
             first: Mutex::default(),
+            meters,
         })
     }
 
@@ -340,6 +343,9 @@ impl Tracker {
 
 impl Permit {
     fn failed(self, subject: &str, error: &Error) {
+        if let Some(meters) = &self.tracker.meters {
+            meters.late_publish_errors.increment(1);
+        }
         let mut first = self.tracker.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
             let mut copy = Error::new(error.kind(), format!("publishing to {subject}"));

@@ -17,6 +17,7 @@ use super::request::Request;
 use super::status::{self, Over, Status};
 use super::target::Target;
 use crate::delivery::{Delivery, Dropped, OnDrop, Settler};
+use crate::observe::{Fetching, Meters};
 
 /// How long a request may stay without an answer beyond its own time.
 const GRACE: Duration = Duration::from_secs(1);
@@ -99,6 +100,8 @@ pub struct Puller {
     pin: Option<String>,
     /// How often the connection had been made when the requests under way were sent.
     connects: u64,
+    /// What is measured, if anything is.
+    meters: Option<Fetching>,
 }
 
 impl Puller {
@@ -127,7 +130,18 @@ impl Puller {
             trouble: None,
             pin: None,
             connects: 0,
+            meters: None,
         })
+    }
+
+    /// Measures requests from now on.
+    pub(crate) fn measure(&mut self, meters: Option<&Arc<Meters>>) {
+        self.meters = meters.map(|meters| Fetching::new(Arc::clone(meters)));
+    }
+
+    /// Requests sent so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.token
     }
 
     /// The consumer this pulls from.
@@ -178,6 +192,14 @@ impl Puller {
     /// Nothing is lost. Messages that had arrived are returned by the next call.
     pub async fn fetch(&mut self, request: &Request) -> Result<Batch, PullError> {
         self.check(request)?;
+        let fetched = self.fetch_batch(request).await;
+        if let Some(meters) = &mut self.meters {
+            meters.finish();
+        }
+        fetched
+    }
+
+    async fn fetch_batch(&mut self, request: &Request) -> Result<Batch, PullError> {
         self.current = None;
         self.current_end = None;
         self.absorb();
@@ -375,6 +397,9 @@ impl Puller {
         // No await from here: a request that was sent is in the ledger.
         self.token = token;
         self.connects = connects;
+        if let Some(meters) = &mut self.meters {
+            meters.request();
+        }
         let patience = if request.no_wait {
             NO_WAIT_PATIENCE
         } else {
@@ -404,7 +429,12 @@ impl Puller {
         for time in [until, self.ledger.next_look()].into_iter().flatten() {
             wake = wake.min(time);
         }
-        match timeout_at(wake, self.subscription.next()).await {
+        let begun = self.meters.as_ref().map(|_| Instant::now());
+        let received = timeout_at(wake, self.subscription.next()).await;
+        if let (Some(meters), Some(begun)) = (&mut self.meters, begun) {
+            meters.waited(begun.elapsed());
+        }
+        match received {
             Ok(Some(message)) => self.accept(message),
             Ok(None) => return false,
             Err(_) => {}
@@ -416,6 +446,9 @@ impl Puller {
         let now = Instant::now();
         let Some(token) = message.subject.strip_prefix(self.inbox.as_str()) else {
             self.ledger.message(now);
+            if let Some(meters) = &mut self.meters {
+                meters.message();
+            }
             let delivery = Delivery::new(message, Arc::clone(&self.settler));
             if let Some(pin) = delivery.pin_id()
                 && self.pin.as_deref() != Some(pin)
@@ -467,7 +500,12 @@ impl Puller {
             return Some(trouble);
         }
         let kind = match self.ledger.silence(now)? {
-            Silence::Heartbeat => PullErrorKind::HeartbeatMissed,
+            Silence::Heartbeat => {
+                if let Some(meters) = &self.meters {
+                    meters.heartbeat_missed();
+                }
+                PullErrorKind::HeartbeatMissed
+            }
             Silence::Deadline => PullErrorKind::NoAnswer,
         };
         Some(self.error(kind))

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{HEADER_SERVICE_ERROR, HEADER_SERVICE_ERROR_CODE};
 use crate::client::Inner;
@@ -14,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::headers::first;
 use crate::message::{Message, MessageType, Path, codec, compression};
 use crate::names::validate_publish_subject;
+use crate::observe::{Carried, carried, failed};
 
 /// Sends requests and waits for replies.
 #[derive(Debug, Clone)]
@@ -53,7 +55,6 @@ impl Requester {
         limit: Duration,
     ) -> Result<async_nats::Message> {
         let what = || format!("requesting {subject}");
-        let config = &self.inner.config.requester;
         let deadline = Instant::now() + limit;
         if self.inner.is_closed() {
             return Err(Error::new(ErrorKind::Closed, what()));
@@ -61,10 +62,46 @@ impl Requester {
         if !self.inner.is_connected() {
             return Err(Error::new(ErrorKind::NotConnected, what()));
         }
-        if !config.skip_subject_validation {
+        if !self.inner.config.requester.skip_subject_validation {
             validate_publish_subject(subject)?;
         }
-        let (payload, headers) = message.wire(config.compression, Path::Request)?;
+        let (meters, spans) = &self.inner.observed.requester;
+        let span = spans.request(subject);
+        let measured = meters
+            .as_ref()
+            .map(|meters| (meters.requesting(subject), Instant::now()));
+        let mut bytes = 0;
+        let asking = self.ask(subject, &message, deadline, carried(&span), &mut bytes);
+        let result = asking.instrument(span.clone()).await;
+        if let Err(error) = &result {
+            failed(&span, error);
+        }
+        if let Some((meters, begun)) = measured {
+            match &result {
+                Ok(_) => {
+                    meters.total.increment(1);
+                    meters.bytes.record(bytes as f64);
+                    meters.latency.record(begun.elapsed().as_secs_f64());
+                }
+                Err(_) => meters.errors.increment(1),
+            }
+        }
+        result
+    }
+
+    /// Sends the request and reads the reply; `bytes` becomes what was sent.
+    async fn ask(
+        &self,
+        subject: &str,
+        message: &Message,
+        deadline: Instant,
+        carried: Carried,
+        bytes: &mut usize,
+    ) -> Result<async_nats::Message> {
+        let what = || format!("requesting {subject}");
+        let config = &self.inner.config.requester;
+        let (payload, headers) = message.wire(config.compression, Path::Request, carried)?;
+        *bytes = payload.len();
         let (reply, mut ticket) = self.inner.replies.ticket();
         let nats = &self.inner.nats;
         let to = async_nats::Subject::from(subject);

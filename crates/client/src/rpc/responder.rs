@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{HEADER_SERVICE_ERROR, HEADER_SERVICE_ERROR_CODE};
 use crate::client::Inner;
@@ -19,6 +20,7 @@ use crate::handler::{Disposition, HandlerError, guarded};
 use crate::message::headers::sanitized;
 use crate::message::{Compression, Message, Path, compression};
 use crate::names::{validate_queue_name, validate_subject};
+use crate::observe::{Carried, failed};
 
 /// How long to wait for a subscription to be in force; later it will be, but nobody waits for that.
 const IN_FORCE: Duration = Duration::from_secs(2);
@@ -203,6 +205,9 @@ async fn answer<F, Fut, E>(
     } else {
         None
     };
+    let (meters, spans) = &inner.observed.responder;
+    let meters = meters.as_ref().map(|meters| meters.replying(&message.subject));
+    let span = spans.reply(&message.subject, message.headers.as_ref());
     let call = Arc::new(Call { message, inner });
     let outcome = match fault {
         Some(error) => Err(HandlerError::Undecodable(error)),
@@ -211,10 +216,20 @@ async fn answer<F, Fut, E>(
                 let answered = handler(Arc::clone(&call)).await;
                 answered.map(|()| Disposition::Ack).map_err(Into::into)
             })
+            .instrument(span.clone())
             .await
         }
     };
-    let Err(error) = outcome else { return };
+    let Err(error) = outcome else {
+        if let Some(meters) = meters {
+            meters.handled.increment(1);
+        }
+        return;
+    };
+    failed(&span, &error);
+    if let Some(meters) = meters {
+        meters.errors.increment(1);
+    }
     tracing::error!(%error, subject = call.message.subject.as_str(), "answering a request failed");
     if options.error_replies
         && let Some(reply) = call.message.reply.clone()
@@ -387,7 +402,7 @@ async fn respond(
             format!("{}, which wants no reply", what()),
         ));
     };
-    let (payload, headers) = message.wire(compression, Path::Respond)?;
+    let (payload, headers) = message.wire(compression, Path::Respond, Carried::default())?;
     let sent = match headers {
         None => nats.publish(reply, payload).await,
         Some(headers) => nats.publish_with_headers(reply, headers, payload).await,

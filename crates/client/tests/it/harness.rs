@@ -27,7 +27,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    fn setup(self) -> Setup {
+    pub(crate) fn setup(self) -> Setup {
         match self {
             Self::Real => ServerUnderTest::real().unwrap(),
             Self::Windjet => ServerUnderTest::ours().unwrap(),

@@ -148,8 +148,40 @@ async fn a_handler_may_ask_for_it_and_a_panic_counts_as_a_failure(world: World) 
     reasons.sort();
     assert_eq!(reasons, ["handler_requested", "max_deliver"]);
     // Autopsy was not asked for.
+    assert_eq!(header(&dead[0], "X-NATS-Autopsy-Stack"), None);
     assert_eq!(header(&dead[0], "X-NATS-Autopsy-Hash"), None);
     assert_eq!(header(&dead[0], "Nats-Msg-Id").as_deref(), Some("dlq-S-1"));
+    settled(&world, "S").await;
+}
+
+/// The stack is that of the failure, not of the layer that notices it.
+async fn an_autopsy_names_the_place_of_the_failure(world: World) {
+    let client = with_dlq(&world).await;
+    world.publish("s.a", 3).await;
+    let autopsy = Autopsy { enabled: true, include_stack: true, ..Autopsy::default() };
+    let dlq = Dlq::new(client.publisher(), "dlq.a").max_deliver(1).autopsy(autopsy);
+    let handler = Stack::new().dlq(dlq).around(|delivery: Arc<Delivery>| async move {
+        match &delivery.payload[..] {
+            b"0" => fails_with_an_error()?,
+            b"1" => panics(),
+            _ => return fails_by_constructor(),
+        }
+        Ok(())
+    });
+    let _worker = client.consumer().pull("S", "c").await.unwrap().start(handler, quick());
+    let dead = dead(&world, 3).await;
+    for copy in &dead {
+        // An error is seen where it becomes the handler's, which is in the handler itself.
+        let place = match &copy.payload[..] {
+            b"0" => "",
+            b"1" => "panics",
+            _ => "fails_by_constructor",
+        };
+        let stack = header(copy, "X-NATS-Autopsy-Stack").unwrap();
+        let first = stack.split("; ").next().unwrap();
+        assert!(first.contains(place) && first.contains("layers.rs:"), "{place}: {stack}");
+        assert!(stack.len() <= 2048 && !stack.contains("tokio"), "{stack}");
+    }
     settled(&world, "S").await;
 }
 
@@ -393,4 +425,19 @@ impl ClaimStore for Quick {
     fn lease(&self) -> Duration {
         self.0.lease()
     }
+}
+
+#[inline(never)]
+fn fails_with_an_error() -> std::io::Result<()> {
+    Err(std::io::Error::other("disk"))
+}
+
+#[inline(never)]
+fn panics() {
+    panic!("on purpose");
+}
+
+#[inline(never)]
+fn fails_by_constructor() -> Result<(), HandlerError> {
+    Err(HandlerError::failed("poison"))
 }

@@ -13,6 +13,7 @@ use super::subscription::{EndReason, Shared, Stop};
 use crate::consumer::dispatch::Dispatcher;
 use crate::delivery::{Delivery, Settler};
 use crate::error::{ErrorKind, Result};
+use crate::observe::Counted;
 
 const STALLED: &str = "Nats-Consumer-Stalled";
 
@@ -142,6 +143,9 @@ impl Run {
                         heard = Instant::now();
                         probed = heard;
                     } else if silence.is_some() {
+                        if let Some(meters) = &self.shared.inner.observed.consumer.0 {
+                            meters.note(Counted::HeartbeatMissed);
+                        }
                         return Ok(EndReason::HeartbeatsMissed);
                     } else {
                         if let Some(reason) = self.shared.probe().await {
@@ -172,6 +176,9 @@ impl Run {
             || over(limits.bytes, self.queue.bytes + delivery.payload.len())
         {
             self.shared.vitals.note_backpressure();
+            if let Some(meters) = &self.shared.inner.observed.consumer.0 {
+                meters.no_room.increment(1);
+            }
             let sent = match self.over_limit {
                 Some(delay) => delivery.nak_after(delay).await,
                 None => delivery.nak().await,

@@ -22,6 +22,7 @@ use crate::delivery::{OnDrop, Settler};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::BoxHandler;
 use crate::names::{validate_durable_name, validate_queue_name, validate_stream_name, validate_subject};
+use crate::observe::Metrics;
 
 /// Why a subscription has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,6 +182,10 @@ impl Subscription {
     #[must_use]
     pub fn kind(&self) -> SubscriptionKind {
         self.shared.kind
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.inner.metrics
     }
 
     /// Its counters.
