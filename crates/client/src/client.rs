@@ -300,6 +300,16 @@ impl Client {
         Incidents::new(Arc::clone(&self.inner))
     }
 
+    /// Monitoring pages, with the connection's time limit and certificates.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidTls`] when the TLS settings cannot be used.
+    #[cfg(feature = "monitoring")]
+    pub fn monitoring(&self) -> Result<crate::monitoring::Monitoring> {
+        let connection = &self.inner.config.connection;
+        crate::monitoring::Monitoring::new(connection.connect_timeout, &connection.tls)
+    }
+
     /// Closes the client, within twice the configured drain timeout: consumers stop pulling and finish what their
     /// handlers have in hand, what they hold is handed back, asynchronous publishes get their answers, the connection
     /// drains. Calling it again does nothing.

@@ -103,6 +103,8 @@ pub enum ErrorKind {
     InvalidReplayBound,
     /// The subscription is closed.
     InvalidSubscription,
+    /// A monitoring page could not be fetched.
+    Monitoring,
     /// A monitoring page is larger than the cap.
     MonitoringBodyTooLarge,
     /// The address of a monitoring page is not allowed.
@@ -279,6 +281,7 @@ impl fmt::Display for ErrorKind {
             Kind::ConsumerStall => "messages pile up and none is processed",
             Kind::InvalidReplayBound => "the bounds of the replay contradict each other",
             Kind::InvalidSubscription => "the subscription is closed",
+            Kind::Monitoring => "the page could not be fetched",
             Kind::MonitoringBodyTooLarge => "the page is too large",
             Kind::MonitoringBlocked => "this address is not allowed",
             Kind::NoResponders => "nobody serves this subject",

@@ -12,10 +12,13 @@
 //! * [`rpc`]: requests and replies over core NATS.
 //! * [`admin`]: streams, consumers, buckets and objects, managed.
 //! * [`observe`]: measurements and spans.
+//! * `monitoring` (feature): a server's monitoring pages. `blocking` (feature): calls that wait.
 //! * [`names`]: what streams, consumers, subjects and keys may be called.
 //! * [`error`]: what went wrong, whether to try again, whether it may have happened.
 
 pub mod admin;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 pub mod client;
 pub mod config;
 pub mod connector;
@@ -24,6 +27,8 @@ pub mod delivery;
 pub mod error;
 pub mod handler;
 pub mod message;
+#[cfg(feature = "monitoring")]
+pub mod monitoring;
 pub mod names;
 pub mod observe;
 pub mod ops;

@@ -17,8 +17,13 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Option<ClientConfig>> {
     if !tls.is_on() {
         return Ok(None);
     }
+    any_config(tls).map(Some)
+}
+
+/// The TLS configuration of the settings, or that of the system when they have none.
+pub(crate) fn any_config(tls: &Tls) -> Result<ClientConfig> {
     if let Some(config) = &tls.config {
-        return Ok(Some(ClientConfig::clone(config)));
+        return Ok(ClientConfig::clone(config));
     }
     if tls.cert.is_empty() != tls.key.is_empty() {
         return Err(invalid("certificate and key go together"));
@@ -31,14 +36,13 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Option<ClientConfig>> {
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     if tls.cert.is_empty() {
-        return Ok(Some(builder.with_no_client_auth()));
+        return Ok(builder.with_no_client_auth());
     }
     let chain = certificates(&tls.cert, "the client's certificate")?;
     let key = PrivateKeyDer::from_pem_slice(&tls.key)
         .map_err(|error| invalid("reading the client's key").because(error.to_string()))?;
     builder
         .with_client_auth_cert(chain, key)
-        .map(Some)
         .map_err(|error| invalid("pairing certificate and key").because(error))
 }
 

@@ -38,7 +38,7 @@ impl SettleError {
         Self { kind, source: None }
     }
 
-    pub(super) fn with(
+    pub(crate) fn with(
         kind: SettleErrorKind,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {

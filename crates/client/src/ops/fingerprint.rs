@@ -7,6 +7,8 @@
 //! exist. Of several processes of one durable the last one to write is seen.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,46 @@ pub struct Snapshot {
     pub msg_per_min: f64,
     /// Mean handling time.
     pub processing: Duration,
+}
+
+/// What a watcher knows.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Learnt {
+    /// The usual, once there is one.
+    pub normal: Option<Snapshot>,
+    /// The last window.
+    pub current: Snapshot,
+}
+
+/// A running watcher, with what it has learnt.
+#[derive(Debug)]
+pub struct Fingerprint {
+    watch: Watch<Anomaly>,
+    learnt: Arc<Mutex<Learnt>>,
+}
+
+impl Fingerprint {
+    /// What is usual, and what the last look saw.
+    #[must_use]
+    pub fn snapshot(&self) -> Learnt {
+        *self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it.
+    ///
+    /// # Cancel safety
+    /// Dropped early, it ends all the same.
+    pub async fn stop(self) {
+        self.watch.stop().await;
+    }
+}
+
+impl Deref for Fingerprint {
+    type Target = Watch<Anomaly>;
+
+    fn deref(&self) -> &Watch<Anomaly> {
+        &self.watch
+    }
 }
 
 /// When to speak of an anomaly.
@@ -305,9 +347,11 @@ pub fn watch(
     bucket: Option<(KeyValueKeys, String)>,
     config: Config,
     on_anomaly: impl Fn(&Anomaly) + Send + Sync + 'static,
-) -> Watch<Anomaly> {
+) -> Fingerprint {
     let consumer = consumer.watched();
-    Watch::start(move |shared| async move {
+    let learnt: Arc<Mutex<Learnt>> = Arc::default();
+    let note = Arc::clone(&learnt);
+    let watch = Watch::start(move |shared| async move {
         let ((stream, durable), vitals) = (consumer.names(), consumer.vitals());
         let (mut judge, mut window) = (Judge::new(Instant::now()), Window::default());
         window.look(Instant::now(), vitals.handled(), vitals.busy(), config.window);
@@ -317,6 +361,10 @@ pub fn watch(
             let current = window.look(now, vitals.handled(), vitals.busy(), config.window);
             let normal = judge.baseline.unwrap_or_default();
             let verdict = judge.look(&config, now, vitals.handled(), current);
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = Learnt {
+                normal: judge.baseline,
+                current,
+            };
             if let Some(sustained_for) = verdict.anomaly {
                 let anomaly = Anomaly {
                     stream: stream.clone(),
@@ -352,7 +400,8 @@ pub fn watch(
                 return;
             }
         }
-    })
+    });
+    Fingerprint { watch, learnt }
 }
 
 #[cfg(test)]

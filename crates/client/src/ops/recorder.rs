@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
 
+use super::liveness::Stall;
+use crate::error::ErrorKind;
+
 /// Incidents kept when nothing else is said.
 pub const CAPACITY: usize = 128;
 const LIVE: usize = 32;
@@ -163,6 +166,20 @@ impl FlightRecorder {
         self.record(Incident::new(IncidentKind::Reconnect, detail));
     }
 
+    /// A callback for [`liveness::watch`](super::liveness::watch) that records each stall of a consumer.
+    pub fn on_stall(&self, stream: &str, consumer: &str) -> impl Fn(&Stall) + Send + Sync + use<> {
+        let (recorder, stream, consumer) = (self.clone(), stream.to_owned(), consumer.to_owned());
+        move |stall| {
+            recorder.record(Incident {
+                stream: stream.clone(),
+                consumer: consumer.clone(),
+                num_pending: stall.num_pending,
+                err: ErrorKind::ConsumerStall.to_string(),
+                ..Incident::new(IncidentKind::Stall, "consumer_stall")
+            });
+        }
+    }
+
     /// Incidents from now on. Who is more than 32 behind misses the oldest.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Incident> {
@@ -307,6 +324,23 @@ mod tests {
         let mut json = Vec::new();
         FlightRecorder::default().write_json(&mut json).unwrap();
         assert_eq!(json, b"[]\n");
+    }
+
+    #[test]
+    fn a_stall_is_recorded_with_its_backlog() {
+        let recorder = FlightRecorder::default();
+        let stall = Stall {
+            num_pending: 9,
+            stalled_for: std::time::Duration::from_secs(60),
+        };
+        recorder.on_stall("S", "c")(&stall);
+        let recorded = &recorder.snapshot()[0];
+        assert_eq!(
+            (recorded.kind, recorded.detail.as_str()),
+            (IncidentKind::Stall, "consumer_stall")
+        );
+        assert_eq!((recorded.stream.as_str(), recorded.consumer.as_str()), ("S", "c"));
+        assert_eq!((recorded.num_pending, recorded.err.is_empty()), (9, false));
     }
 
     #[tokio::test]

@@ -53,11 +53,20 @@ pub struct PublishError {
 
 impl PublishError {
     /// Nothing was made that could be sent.
-    pub(super) fn unsent(error: Error) -> Self {
+    pub(crate) fn unsent(error: Error) -> Self {
         Self {
             error: Box::new(error),
             message: None,
             fate: Fate::NotStored,
+        }
+    }
+
+    /// Nobody can say what became of it.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn lost(error: Error) -> Self {
+        Self {
+            fate: Fate::Unknown,
+            ..Self::unsent(error)
         }
     }
 

@@ -182,7 +182,16 @@ impl Requester {
         subject: &str,
         value: &T,
     ) -> Result<R> {
-        let reply = self.request_json(subject, value).await?;
+        self.request_into_json(subject, Message::json(value)?).await
+    }
+
+    /// The message is made already, and the value need not live on.
+    pub(crate) async fn request_into_json<R: DeserializeOwned>(
+        &self,
+        subject: &str,
+        message: Message,
+    ) -> Result<R> {
+        let reply = self.request(subject, message).await?;
         codec::decode(&reply.payload, MessageType::Json).map_err(|error| explained(error, &reply))
     }
 

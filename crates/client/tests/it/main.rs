@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
 mod admin;
+mod blocking;
+
 mod connection;
 mod consume;
 mod delivery;

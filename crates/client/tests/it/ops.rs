@@ -175,7 +175,9 @@ async fn a_stuck_consumer_is_noticed_and_a_busy_one_is_not(world: World) {
     let config = LivenessConfig { poll_interval: Duration::from_millis(50), stall_after: Duration::from_millis(400), ..Default::default() };
     let stalls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&stalls);
-    let watch = liveness::watch(&stuck, config, move |_| { count.fetch_add(1, Ordering::AcqRel); });
+    let recorder = FlightRecorder::default();
+    let record = recorder.on_stall("S", "stuck");
+    let watch = liveness::watch(&stuck, config, move |stall| { record(stall); count.fetch_add(1, Ordering::AcqRel); });
     let other = liveness::watch(&busy, config, |_| {});
     let mut events = watch.events();
     until("the stall", || async {
@@ -185,6 +187,7 @@ async fn a_stuck_consumer_is_noticed_and_a_busy_one_is_not(world: World) {
     let stall = events.recv().await.unwrap();
     assert!(stall.num_pending > 0 && stall.stalled_for >= Duration::from_millis(400));
     assert!(stalls.load(Ordering::Acquire) >= 1 && watch.was_raised());
+    assert_eq!(recorder.snapshot()[0].num_pending, stall.num_pending);
     // The traffic of one subscription does not hide the stall of another, nor the other way round.
     assert!(!other.was_raised());
     watch.stop().await;
@@ -239,6 +242,8 @@ async fn a_fingerprint_is_learnt_and_written_for_consoles(world: World) {
         world.publish("s.a", 1).await;
         stored().await
     }).await;
+    let learnt = watch.snapshot();
+    assert!(learnt.normal.is_some_and(|usual| usual.msg_per_min > 0.0 && usual.processing >= Duration::from_millis(1)));
     assert!(!normal.anomaly && normal.normal.msg_per_min > 0.0 && normal.normal.processing_ms >= 1.0);
     slow.store(true, Ordering::Release);
     let mut events = watch.events();
