@@ -39,6 +39,8 @@ pub(crate) struct JsAccount {
     pub(crate) admin: Mutex<()>,
     /// Whether it had a stream since the start.
     had_streams: AtomicBool,
+    /// It has JetStream no longer. Changes under `admin`.
+    retired: AtomicBool,
     total: AtomicU64,
     errors: AtomicU64,
     domain: Option<String>,
@@ -56,6 +58,7 @@ impl JsAccount {
             reserved: Mutex::default(),
             admin: Mutex::new(()),
             had_streams: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             total: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             domain,
@@ -148,6 +151,23 @@ impl JsAccount {
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             followers.tell();
         }
+    }
+
+    /// From now on nobody makes a stream here.
+    pub(super) fn retire(&self) {
+        let _admin = self.admin.lock();
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has JetStream no longer. Under [`JsAccount::admin`].
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Forgets its streams, whose tasks have ended.
+    pub(super) fn forget_streams(&self) {
+        let gone = std::mem::take(&mut *self.streams.write());
+        gone.values().for_each(|stream| stream.set_listed(false));
     }
 
     /// Whether it had a stream since the start.

@@ -484,6 +484,9 @@ pub(super) fn create(
     request: StreamConfigRequest,
 ) -> Result<Arc<Stream>, ApiError> {
     let _admin = account.admin.lock();
+    if account.is_retired() {
+        return Err(ErrorCode::NotEnabledForAccount.error());
+    }
     let config = super::config::stream::create(request, &js.neighbours(account).rules())?;
     if let Some(known) = account.stream(&config.name) {
         return if known.config().is_same_as(&config) {

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
-use windjet_protocol::jetstream::{StreamConfig, Timestamp, level};
+use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp, level};
 use windjet_store::{
     BudgetDisk, Disk, Durability, Op, OpenError, RealDisk, Store, StoreOptions, StreamWriter,
 };
@@ -265,6 +265,8 @@ pub(crate) fn apply_options(server: &Arc<Shared>) {
         size.memory = settings.max_memory_store.unwrap_or(size.memory);
         size.storage = settings.max_file_store.unwrap_or(size.storage);
     }
+    let mut lost = Vec::new();
+    let mut gained = Vec::new();
     for account in server.accounts.all() {
         let limits = limits_of(&options, &account, server);
         let known = js.account(&account.name);
@@ -277,11 +279,77 @@ pub(crate) fn apply_options(server: &Arc<Shared>) {
                     js.options().domain.clone(),
                 ));
                 js.accounts.write().insert(account.name.clone(), made.clone());
-                service::attach(server, &js, &account, Some(made));
+                service::attach(server, &js, &account, Some(made.clone()));
+                gained.push(made);
             }
-            (None, None) => service::attach(server, &js, &account, None),
-            // An account that lost JetStream keeps its streams until the restart.
-            (None, Some(_)) => {}
+            (None, known) => {
+                service::attach(server, &js, &account, None);
+                lost.extend(known);
+            }
+        }
+    }
+    let is_there = |name: &str| server.accounts.get(name).is_some();
+    js.services.retain(is_there);
+    lost.extend(js.accounts().into_iter().filter(|known| !is_there(known.name())));
+    for account in &lost {
+        js.accounts.write().remove(account.name());
+    }
+    if !lost.is_empty() {
+        retire(server, &js, lost);
+    }
+    if !gained.is_empty() {
+        bring_back(server, &js, &gained);
+    }
+}
+
+/// Ends the streams of accounts that have JetStream no longer. What they have in files stays there, for when they have it
+/// again; memory streams are gone, as after a restart. Blocks until it is done.
+fn retire(server: &Arc<Shared>, js: &Arc<JetStream>, lost: Vec<Arc<JsAccount>>) {
+    let js = js.clone();
+    let end = async move {
+        for account in &lost {
+            account.retire();
+        }
+        end_streams(&lost).await;
+        for account in &lost {
+            for stream in account.streams() {
+                if stream.config().storage != StorageType::Memory {
+                    continue;
+                }
+                let full = store_name(account.name(), &stream.name);
+                let writer = js.with_store(|store| store.writer(&full)).flatten();
+                if let Some(Err(error)) = writer.map(remove) {
+                    tracing::error!(stream = %full, "the memory stream stays until the restart: {error}");
+                }
+            }
+            account.forget_streams();
+        }
+    };
+    if !wait_for(server, end) {
+        tracing::warn!("accounts have JetStream no longer, and their streams have not ended yet");
+    }
+}
+
+/// Starts the tasks of the streams that the store has of accounts.
+fn bring_back(server: &Arc<Shared>, js: &Arc<JetStream>, gained: &[Arc<JsAccount>]) {
+    let _runtime = server.runtime.enter();
+    let gained: HashMap<&str, &Arc<JsAccount>> = gained.iter().map(|a| (a.name(), a)).collect();
+    let mut names = js.with_store(Store::streams).unwrap_or_default();
+    names.sort_unstable();
+    for (full, _) in names {
+        let Some((account, stream)) = full.rsplit_once('/') else {
+            continue;
+        };
+        let Some(&account) = gained.get(account) else {
+            continue;
+        };
+        if let Err(why) = recover(server, js, account, &full, stream) {
+            tracing::error!(stream = %full, "stream is offline: {why}");
+            js.health.lose(Lost {
+                account: account.name().to_owned(),
+                stream: stream.to_owned(),
+                consumer: None,
+            });
         }
     }
 }
@@ -293,39 +361,24 @@ pub(crate) fn start(server: &Arc<Shared>) {
     };
     let begun = Instant::now();
     apply_options(server);
-    let names = js.with_store(Store::streams).unwrap_or_default();
-    let mut names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
-    names.sort_unstable();
-    let mut left = Vec::new();
-    for name in names {
-        let Some((account, stream)) = name.rsplit_once('/') else {
-            continue;
-        };
-        let Some(account) = js.account(account) else {
-            left.push(name);
-            continue;
-        };
-        if let Err(why) = recover(server, &js, &account, &name, stream) {
-            tracing::error!(stream = %name, "stream is offline: {why}");
-            js.health.lose(Lost {
-                account: account.name().to_owned(),
-                stream: stream.to_owned(),
-                consumer: None,
-            });
-        }
-    }
+    let mut left = js.with_store(Store::streams).unwrap_or_default();
+    left.retain(|(name, _)| {
+        name.rsplit_once('/')
+            .is_some_and(|(account, _)| js.account(account).is_none())
+    });
     if !left.is_empty() {
+        let mut names: Vec<String> = left.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
         tracing::warn!(
             "streams of accounts that are not configured are kept and not served: {}",
-            left.join(", ")
+            names.join(", ")
         );
     }
     js.took.fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
 }
 
-/// Removes a stream whose restore the server did not survive.
-fn remove_unfinished(mut writer: StreamWriter, full: &str) -> Result<(), String> {
-    tracing::warn!(stream = %full, "a restore was not finished: what there is of the stream is removed");
+/// Removes a stream that nobody owns.
+fn remove(mut writer: StreamWriter) -> Result<(), String> {
     writer.stage(Op::Delete).map_err(|error| error.to_string())?;
     writer.submit();
     Ok(())
@@ -345,7 +398,8 @@ fn recover(
     let stored: StoredStream = serde_json::from_slice(&writer.options().config)
         .map_err(|error| format!("its configuration cannot be read: {error}"))?;
     if stored.unfinished {
-        return remove_unfinished(writer, full);
+        tracing::warn!(stream = %full, "a restore was not finished: what there is of the stream is removed");
+        return remove(writer);
     }
     if let Some(why) = level::unsupported_reason(&stored.config.metadata) {
         return Err(why);
@@ -364,7 +418,7 @@ fn recover(
     Ok(())
 }
 
-/// Longest time that a reload waits for the end of a JetStream that it switches off; it goes on ending after that.
+/// Longest time that a reload waits for the end of streams that it switches off; they go on ending after that.
 const SWITCH_OFF_MAX: Duration = Duration::from_secs(30);
 
 /// Starts a JetStream that a reload opened. The options in force ask for it already.
@@ -380,36 +434,47 @@ pub(crate) fn switch_off(server: &Arc<Shared>) {
         return;
     };
     js.services.detach();
-    let (done, ended) = std::sync::mpsc::channel();
     let end = async move {
         js.shutdown().await;
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || js.close()).await {
             tracing::error!("the JetStream store did not close cleanly: {error}");
         }
+    };
+    if !wait_for(server, end) {
+        tracing::warn!("JetStream is switched off, and its streams have not ended yet");
+    }
+}
+
+/// Runs something on the server's runtime and blocks until it is done; false when that takes too long.
+fn wait_for(server: &Arc<Shared>, what: impl Future<Output = ()> + Send + 'static) -> bool {
+    let (done, ended) = std::sync::mpsc::channel();
+    let run = async move {
+        what.await;
         // The reload may have given up.
         let _ = done.send(());
     };
-    server.tasks.spawn_on(end, &server.runtime);
-    if ended.recv_timeout(SWITCH_OFF_MAX).is_err() {
-        tracing::warn!("JetStream is switched off, and its streams have not ended yet");
+    server.tasks.spawn_on(run, &server.runtime);
+    ended.recv_timeout(SWITCH_OFF_MAX).is_ok()
+}
+
+/// Ends all streams of accounts, with their last records in the journal and their writers free.
+async fn end_streams(accounts: &[Arc<JsAccount>]) {
+    let mut waits = Vec::new();
+    for stream in accounts.iter().flat_map(|account| account.streams()) {
+        let (done, wait) = oneshot::channel();
+        if stream.inbox.call(Call::Shutdown(done)).is_ok() {
+            waits.push(wait);
+        }
+    }
+    for wait in waits {
+        let _ = tokio::time::timeout(SWITCH_OFF_MAX, wait).await;
     }
 }
 
 impl JetStream {
     /// Ends all streams and closes the store. Waits for the disk.
     pub(crate) async fn shutdown(&self) {
-        let mut waits = Vec::new();
-        for account in self.accounts() {
-            for stream in account.streams() {
-                let (done, wait) = oneshot::channel();
-                if stream.inbox.call(Call::Shutdown(done)).is_ok() {
-                    waits.push(wait);
-                }
-            }
-        }
-        for wait in waits {
-            let _ = tokio::time::timeout(Duration::from_secs(30), wait).await;
-        }
+        end_streams(&self.accounts()).await;
     }
 
     /// Closes the store, after the tasks of the streams have ended. Blocks on the disk.

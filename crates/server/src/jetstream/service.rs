@@ -44,6 +44,17 @@ impl Services {
         let gone = std::mem::take(&mut *self.0.lock());
         drop(gone);
     }
+
+    /// Lets go of accounts that are no longer there.
+    pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut all = self.0.lock();
+        let gone: Vec<Attached> = all
+            .extract_if(|name, _| !is_there(name))
+            .map(|(_, a)| a)
+            .collect();
+        drop(all);
+        drop(gone);
+    }
 }
 
 /// The services of one account.

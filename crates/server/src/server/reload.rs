@@ -75,13 +75,13 @@ pub enum ReloadError {
 }
 
 impl Server {
-    /// Reads certificate files and waits for the disk when JetStream is switched on or off, so call it where blocking is
-    /// allowed.
-    ///
     /// Applies new options as far as a running server can.
     ///
+    /// Reads certificate files and waits for the disk when JetStream is switched on or off, for all or for an account, so call
+    /// it where blocking is allowed.
+    ///
     /// Applied: credentials, users, permissions, accounts, mappings, imports and exports; limits of connections and
-    /// messages; PING and write timing; TLS for new connections; labels; JetStream on or off, its `limits`, more of
+    /// messages; PING and write timing; TLS for new connections; labels; JetStream on or off, also for accounts, its `limits`, more of
     /// `max_memory_store` and `max_file_store`; logging and file paths (which the embedding program reads). Everything else needs a restart.
     ///
     /// # Errors

@@ -265,6 +265,75 @@ async fn a_reload_switches_jetstream_off_and_on_with_what_it_had() {
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 
+/// nats-server brings the streams back too, but when the account itself was gone in between, nothing is captured any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_loses_jetstream_finds_its_files_when_it_has_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut with = windjet_server::options::AccountOptions::default();
+    let without = with.clone();
+    with.jetstream = Some(windjet_server::options::AccountJetStreamLimits::default());
+    let builder = Server::builder().jetstream(folder.path());
+    let builder = builder.configure(|options| {
+        options.accounts.insert("A".into(), with.clone());
+    });
+    let server = builder.start().await.unwrap();
+    let js = server.jetstream_of("A").unwrap();
+    for (name, storage) in [("F", "file"), ("M", "memory")] {
+        let settings = format!(r#"{{"name":"{name}","subjects":["{name}.*"],"storage":"{storage}"}}"#);
+        js.create_stream(config(&settings)).await.unwrap();
+        js.publish(name, &format!("{name}.1"), "kept")
+            .unwrap()
+            .await
+            .unwrap();
+    }
+    js.create_consumer("F", consumer(r#"{"durable_name":"C","ack_policy":"explicit"}"#))
+        .await
+        .unwrap();
+    for (round, meanwhile) in [Some(without), None].into_iter().enumerate() {
+        let js = server.jetstream_of("A").unwrap();
+        reload(&server, |options| match meanwhile {
+            Some(without) => drop(options.accounts.insert("A".into(), without)),
+            None => drop(options.accounts.remove("A")),
+        })
+        .await;
+        assert!(server.jetstream_of("A").is_none());
+        // Who has it in hand still makes nothing that nobody would end.
+        let refused = js.create_stream(config(r#"{"name":"N"}"#)).await.unwrap_err();
+        assert!(refused.is(ErrorCode::NotEnabledForAccount), "{refused}");
+        assert!(js.publish("F", "F.1", "lost").is_err());
+        reload(&server, |options| {
+            options.accounts.insert("A".into(), with.clone());
+        })
+        .await;
+        let js = server.jetstream_of("A").unwrap();
+        let state = js.stream_info("F").await.unwrap().state;
+        assert_eq!((state.messages, state.consumer_count), (round as u64 + 1, 1));
+        assert!(
+            js.stream_info("M")
+                .await
+                .unwrap_err()
+                .is(ErrorCode::StreamNotFound)
+        );
+        let client = server.client_of("A").unwrap();
+        let ack = client.request("F.2", "captured").await.unwrap();
+        assert_eq!(
+            &ack.payload[..],
+            format!(r#"{{"stream":"F","seq":{}}}"#, round + 2).as_bytes()
+        );
+        let (payload, _) = next(&client, "F", "C").await.unwrap();
+        assert_eq!(payload, [&b"kept"[..], b"captured"][round]);
+    }
+    assert!(server.shutdown(PATIENCE).await.complete);
+    // And none of it was lost by a restart.
+    let builder = Server::builder().jetstream(folder.path());
+    let builder = builder.configure(|options| {
+        options.accounts.insert("A".into(), with);
+    });
+    let server = builder.start().await.unwrap();
+    let js = server.jetstream_of("A").unwrap();
+    assert_eq!(js.stream_info("F").await.unwrap().state.messages, 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_jetstream_that_cannot_start_refuses_the_reload() {
     let folder = tempfile::tempdir().unwrap();

@@ -269,11 +269,14 @@ impl Builder {
 
     /// Hands the stream to its task.
     fn open(&mut self, restored: Restored) -> Result<(), RestoreError> {
-        let growing = self.growing.take().ok_or(RestoreError::End)?;
         let (js, account) = (&self.js, &self.account);
+        let admin = account.admin.lock();
+        if account.is_retired() {
+            return Err(RestoreError::Stream(ErrorCode::NotEnabledForAccount.error()));
+        }
+        let growing = self.growing.take().ok_or(RestoreError::End)?;
         let config = growing.stored.config;
         let created = Timestamp::from_unix_nanos(growing.stored.created);
-        let admin = account.admin.lock();
         let stream = Arc::new(Stream::new(
             &config.name.clone(),
             created,
@@ -334,6 +337,9 @@ fn create(
 ) -> Result<Growing, RestoreError> {
     let refused = |code: ErrorCode| Err(RestoreError::Stream(code.error()));
     let _admin = account.admin.lock();
+    if account.is_retired() {
+        return refused(ErrorCode::NotEnabledForAccount);
+    }
     if account.stream(&config.name).is_some() || account.reserves(&config.name) {
         return refused(ErrorCode::StreamNameInUse);
     }

@@ -202,11 +202,8 @@ impl Task {
                 self.consumers.store_now(now);
                 self.store_consumers(now);
                 self.writer.submit();
-                self.then(move |task| {
-                    task.ended = true;
-                    // Whoever asked may have given up.
-                    let _ = done.send(());
-                });
+                self.end_told.push(done);
+                self.then(|task| task.ended = true);
             }
         }
     }

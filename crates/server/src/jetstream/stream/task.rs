@@ -78,6 +78,8 @@ pub(crate) struct Task {
     pub(super) failed: bool,
     /// The stream is deleted or the server goes down; the task ends after this turn.
     pub(super) ended: bool,
+    /// Who is told that it has ended, once the store's writer is free again.
+    pub(super) end_told: Vec<oneshot::Sender<()>>,
 }
 
 /// Something that consumers must hear of once it is committed.
@@ -337,6 +339,12 @@ impl Task {
                 source.settle(Outcome::Unknown);
             }
         }
+        let told = std::mem::take(&mut self.end_told);
+        drop(self);
+        for done in told {
+            // Whoever asked may have given up.
+            let _ = done.send(());
+        }
     }
 }
 
@@ -420,6 +428,7 @@ impl Task {
             skip_to: None,
             failed: false,
             ended: false,
+            end_told: Vec::new(),
         };
         let now = task.now();
         task.watch_limits(true);
