@@ -100,6 +100,11 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     });
     let client = Client::connect_patiently(&settings.url, options).await?;
     let boot_ms = now_ms();
+    let outbox = Outbox::open(&settings.dir.join(&settings.id))
+        .context("cannot use the worker's folder; see --dir")?;
+    let old = outbox
+        .waiting()
+        .context("cannot list the worker's unsent reports; see --dir")?;
     let worker = Arc::new(Worker {
         client: client.clone(),
         instance: format!("{}-{boot_ms}", std::process::id()),
@@ -109,14 +114,13 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         cpus: settings.cpus,
         profile: Profile::named(settings.fast),
         running: Mutex::default(),
-        outbox: Outbox::open(&settings.dir.join(&settings.id))
-            .context("cannot use the worker's folder; see --dir")?,
+        outbox,
         alive: Mutex::new(Instant::now()),
     });
     worker.register().await?;
     crate::say(&format!("ready {}", worker.id))?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(worker.clone().send_old_reports());
+    tasks.spawn(worker.clone().send_old_reports(old));
     tasks.spawn(worker.clone().stay_alive());
     tasks.spawn(worker.clone().register_again());
     let mut asking = JoinSet::new();
@@ -173,8 +177,12 @@ impl Worker {
         }
     }
 
-    async fn send_old_reports(self: Arc<Self>) {
-        for report in self.outbox.waiting() {
+    async fn send_old_reports(self: Arc<Self>, waiting: outbox::Waiting) {
+        for outbox::Unreadable { file, reason } in waiting.unreadable {
+            let file = file.display();
+            tracing::error!(%file, reason, "a report of an earlier run cannot be sent; its task will be run again");
+        }
+        for report in waiting.reports {
             tracing::info!(attempt = report.attempt_id, "a report of an earlier run is sent");
             self.send_report(&report).await;
         }
