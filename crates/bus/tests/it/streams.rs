@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windjet_bus::broker::StreamLimits;
-use windjet_bus::streams::STREAM_TASK;
+use windjet_bus::streams::{STREAM_LOGS, STREAM_TASK};
 use windjet_bus::{Broker, Bus, ErrorKind, Layout};
 use windjet_protocol::jetstream::{RetentionPolicy, StorageType, StreamConfig};
 use windjet_server::Server;
@@ -121,4 +121,30 @@ async fn t4_a_stream_that_cannot_become_what_is_wanted_is_an_error_and_stays_as_
         (RetentionPolicy::Limits, 1)
     );
     server.shutdown(LIMIT).await;
+}
+
+on_both! {
+    /// B-12, W-17: output twice as large as the whole cap never makes a status fail, and stays within its share. That the files
+    /// stay near the cap is not shown here, and does not hold: docs/status.md.
+    async fn b12_w17_output_that_fills_its_share_never_refuses_a_status(setup: Setup) {
+        const CAP: u64 = 8 * 1024 * 1024;
+        let mut setup = setup;
+        let mut config = setup.broker.config().clone();
+        setup.broker.shutdown(LIMIT).await.unwrap();
+        config.max_store_mb = 8;
+        setup.broker = Broker::new(config);
+        setup.broker.start().await.unwrap();
+        let client = setup.client().await;
+        let chunk = bytes(&"x".repeat(64 * 1024));
+        for number in 0..256_u32 {
+            client.publish_task_log(&token("t1"), chunk.clone()).await.unwrap();
+            client.publish_task_status(&token("j1"), bytes(&number.to_string())).await.unwrap();
+            let logs = setup.js().stream_info(STREAM_LOGS).await.unwrap().state;
+            assert!(logs.bytes <= CAP * 65 / 100, "{} bytes of output", logs.bytes);
+        }
+        assert_eq!(setup.messages(STREAM_TASK).await, 256);
+        let logs = setup.js().stream_info(STREAM_LOGS).await.unwrap().state;
+        assert!(logs.first_seq > 1 && logs.last_seq == 256, "{logs:?}");
+        client.drain(LIMIT).await.unwrap();
+    }
 }
