@@ -124,7 +124,7 @@ impl Client {
 
     fn back_up(&mut self) -> Backup {
         self.send(b"SUB chunks chunks\r\n");
-        // With the window of the default: seen once in hundreds of runs, nats-server with one of four chunks ends with
+        // With the window of the default: with one of four chunks nats-server was once seen to end with
         // `408 No Flow Response` though every chunk was answered. What a small window does is tested beside the server.
         let request = json!({"deliver_subject": "chunks", "chunk_size": 4096});
         let answer = self.api("STREAM.SNAPSHOT.S", &request);

@@ -131,11 +131,22 @@ impl Monitoring {
             .because(why)
         };
         let url = Url::parse(&format!("{base}{path}")).map_err(|error| invalid(error.to_string()))?;
-        guard::check(&url)?;
-        if self.known_paths_only && !KNOWN_PATHS.contains(&url.path()) {
-            return Err(invalid(format!("{} is none of the known pages", url.path())));
-        }
+        self.check(&url)?;
         Ok((url, path))
+    }
+
+    /// Whether a page may be fetched, as far as its address says: the first, and each that a redirect leads to.
+    fn check(&self, url: &Url) -> Result<()> {
+        guard::check(url)?;
+        if self.known_paths_only && !KNOWN_PATHS.contains(&url.path()) {
+            let context = format!(
+                "fetching {} from {}: it is none of the known pages",
+                url.path(),
+                guard::shown(url)
+            );
+            return Err(Error::new(ErrorKind::MonitoringBlocked, context));
+        }
+        Ok(())
     }
 
     async fn follow(&self, mut url: Url, path: &str, what: &str) -> Result<Bytes> {
@@ -154,11 +165,7 @@ impl Monitoring {
                         Error::new(ErrorKind::Monitoring, format!("{what}: reading a redirect"))
                             .because(error)
                     })?;
-                    guard::check(&url)?;
-                    if self.known_paths_only && !KNOWN_PATHS.contains(&url.path()) {
-                        let context = format!("{what}: following a redirect to {}", url.path());
-                        return Err(Error::new(ErrorKind::MonitoringBlocked, context));
-                    }
+                    self.check(&url)?;
                 }
             }
         }

@@ -68,20 +68,12 @@ pub(crate) enum Counted {
     HeartbeatMissed,
 }
 
-/// What a publisher measures of one subject.
-pub(crate) struct Publishing {
-    pub(crate) total: Counter,
-    pub(crate) errors: Counter,
-    pub(crate) latency: Histogram,
-    pub(crate) bytes: Histogram,
-}
-
-/// What a requester measures of one subject.
-pub(crate) struct Requesting {
-    pub(crate) total: Counter,
-    pub(crate) errors: Counter,
-    pub(crate) latency: Histogram,
-    pub(crate) bytes: Histogram,
+/// What a publisher or a requester measures of one subject.
+pub(crate) struct Calling {
+    total: Counter,
+    errors: Counter,
+    latency: Histogram,
+    bytes: Histogram,
 }
 
 /// What a responder measures of one subject.
@@ -107,8 +99,8 @@ pub(crate) struct Meters {
     pub(super) factory: Factory,
     labels: Labels,
     fixed: bool,
-    publishing: Family<Publishing>,
-    requesting: Family<Requesting>,
+    publishing: Family<Calling>,
+    requesting: Family<Calling>,
     replying: Family<Replying>,
     delivering: Family<Delivering>,
     /// Without a label: failed acknowledgements of asynchronous publishes.
@@ -167,8 +159,8 @@ impl Meters {
             batch_inflight: gauge("pull_batch_inflight"),
             queue_depth: gauge("worker_queue_depth"),
             connection_state: gauge("connection_state"),
-            publishing: Family::new(Publishing::new),
-            requesting: Family::new(Requesting::new),
+            publishing: Family::new(Calling::publishing),
+            requesting: Family::new(Calling::requesting),
             replying: Family::new(Replying::new),
             delivering: Family::new(Delivering::new),
             labels: config.metrics.labels.clone(),
@@ -177,11 +169,11 @@ impl Meters {
         }
     }
 
-    pub(crate) fn publishing(&self, subject: &str) -> Arc<Publishing> {
+    pub(crate) fn publishing(&self, subject: &str) -> Arc<Calling> {
         self.publishing.of(self, subject)
     }
 
-    pub(crate) fn requesting(&self, subject: &str) -> Arc<Requesting> {
+    pub(crate) fn requesting(&self, subject: &str) -> Arc<Calling> {
         self.requesting.of(self, subject)
     }
 
@@ -239,8 +231,8 @@ impl fmt::Debug for Meters {
 
 type Labelled<'a> = &'a [(&'static str, &'a str)];
 
-impl Publishing {
-    fn new(factory: &Factory, label: Labelled<'_>) -> Self {
+impl Calling {
+    fn publishing(factory: &Factory, label: Labelled<'_>) -> Self {
         Self {
             total: factory.counter("publish_total", label),
             errors: factory.counter("publish_errors", label),
@@ -248,16 +240,35 @@ impl Publishing {
             bytes: factory.histogram("publish_bytes", label),
         }
     }
-}
 
-impl Requesting {
-    fn new(factory: &Factory, label: Labelled<'_>) -> Self {
+    fn requesting(factory: &Factory, label: Labelled<'_>) -> Self {
         Self {
             total: factory.counter("request_total", label),
             errors: factory.counter("request_errors", label),
             latency: factory.histogram("request_latency_seconds", label),
             bytes: factory.histogram("request_bytes", label),
         }
+    }
+
+    /// A call has ended: of one that succeeded, what it sent and, where it waited for an answer, for how long.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a histogram takes a float, whatever it shows"
+    )]
+    pub(crate) fn note<T, E>(&self, result: &Result<T, E>, bytes: usize, waited: Option<Duration>) {
+        if result.is_err() {
+            return self.failed();
+        }
+        self.total.increment(1);
+        self.bytes.record(bytes as f64);
+        if let Some(waited) = waited {
+            self.latency.record(waited.as_secs_f64());
+        }
+    }
+
+    /// Nothing could be sent.
+    pub(crate) fn failed(&self) {
+        self.errors.increment(1);
     }
 }
 

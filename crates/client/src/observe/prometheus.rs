@@ -39,6 +39,8 @@ use crate::error::{Error, ErrorKind, Result};
 const CONNECTIONS: usize = 32;
 /// How long a scraper may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may last in all: one that reads nothing must not keep its place.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Gathers measurements for Prometheus. Clones share them; several clients may have the same.
 #[derive(Clone)]
@@ -102,7 +104,8 @@ impl Prometheus {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(accept(listener, self.handle.clone(), stop.clone()));
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let task = tokio::spawn(accept(listener, self.handle.clone(), stop.clone(), room, LONGEST));
         Ok(Endpoint { address, stop, task })
     }
 }
@@ -144,8 +147,14 @@ impl Drop for Endpoint {
     }
 }
 
-async fn accept(listener: TcpListener, handle: PrometheusHandle, stop: CancellationToken) {
-    let (tasks, room) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+async fn accept(
+    listener: TcpListener,
+    handle: PrometheusHandle,
+    stop: CancellationToken,
+    room: Arc<Semaphore>,
+    longest: Duration,
+) {
+    let tasks = TaskTracker::new();
     loop {
         let next = async {
             let place = Arc::clone(&room).acquire_owned().await;
@@ -178,6 +187,7 @@ async fn accept(listener: TcpListener, handle: PrometheusHandle, stop: Cancellat
             let serving = builder.serve_connection(TokioIo::new(stream), service);
             tokio::select! {
                 () = stop.cancelled() => {}
+                () = tokio::time::sleep(longest) => tracing::debug!("a scraper took too long"),
                 served = serving => if let Err(error) = served {
                     tracing::debug!(%error, "a scraper went away");
                 }
@@ -204,4 +214,56 @@ fn answer(request: &Request<Incoming>, handle: &PrometheusHandle) -> Response<Fu
         return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
     }
     plain(StatusCode::OK, handle.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    async fn ask(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            .await
+            .unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn a_scraper_that_does_not_read_loses_its_place() {
+        let prometheus = Prometheus::new().unwrap();
+        // More than the buffers of a connection hold.
+        let filler = "x".repeat(1 << 20);
+        metrics::with_local_recorder(&*prometheus.recorder, || {
+            for n in 0..24 {
+                metrics::counter!("c", "label" => format!("{n}{filler}")).increment(1);
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, room) = (CancellationToken::new(), Arc::new(Semaphore::new(1)));
+        let longest = Duration::from_millis(500);
+        let task = tokio::spawn(accept(
+            listener,
+            prometheus.handle.clone(),
+            stop.clone(),
+            room,
+            longest,
+        ));
+        let mut stalled = ask(address).await;
+        let mut first = [0; 15];
+        stalled.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        let mut next = ask(address).await;
+        tokio::time::timeout(Duration::from_secs(20), next.read_exact(&mut first))
+            .await
+            .expect("the place is not free")
+            .unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        stop.cancel();
+        task.await.unwrap();
+    }
 }

@@ -104,14 +104,7 @@ impl Publisher {
             failed(&span, error);
         }
         if let Some((meters, begun)) = measured {
-            match &result {
-                Ok(_) => {
-                    meters.total.increment(1);
-                    meters.bytes.record(bytes as f64);
-                    meters.latency.record(begun.elapsed().as_secs_f64());
-                }
-                Err(_) => meters.errors.increment(1),
-            }
+            meters.note(&result, bytes, Some(begun.elapsed()));
         }
         result
     }
@@ -120,7 +113,7 @@ impl Publisher {
     fn encoded(&self, subject: &str, message: crate::Result<Message>) -> Published<Message> {
         message.map_err(|error| {
             if let (Some(meters), _) = &self.inner.observed.publisher {
-                meters.publishing(subject).errors.increment(1);
+                meters.publishing(subject).failed();
             }
             PublishError::unsent(error)
         })
@@ -235,23 +228,14 @@ impl Publisher {
         );
         // The span ends here; what comes of it is the acknowledgement's to say.
         let result = sending.instrument(span.clone()).await;
-        let meters = meters.as_ref().map(|meters| meters.publishing(subject));
-        match result {
-            Ok((pending, bytes)) => {
-                if let Some(meters) = meters {
-                    meters.total.increment(1);
-                    meters.bytes.record(bytes as f64);
-                }
-                Ok(pending)
-            }
-            Err(error) => {
-                failed(&span, &error);
-                if let Some(meters) = meters {
-                    meters.errors.increment(1);
-                }
-                Err(error)
-            }
+        if let Err(error) = &result {
+            failed(&span, error);
         }
+        if let Some(meters) = meters {
+            let bytes = result.as_ref().map_or(0, |(_, bytes)| *bytes);
+            meters.publishing(subject).note(&result, bytes, None);
+        }
+        result.map(|(pending, _)| pending)
     }
 
     /// Sends bytes on their way, as [`Publisher::publish_async`].

@@ -77,14 +77,7 @@ impl Requester {
             failed(&span, error);
         }
         if let Some((meters, begun)) = measured {
-            match &result {
-                Ok(_) => {
-                    meters.total.increment(1);
-                    meters.bytes.record(bytes as f64);
-                    meters.latency.record(begun.elapsed().as_secs_f64());
-                }
-                Err(_) => meters.errors.increment(1),
-            }
+            meters.note(&result, bytes, Some(begun.elapsed()));
         }
         result
     }

@@ -347,7 +347,7 @@ impl JetStreamContext {
     }
 }
 
-/// A publish on its way; its output is the acknowledgement.
+/// A publish on its way; its output is the acknowledgement, given once: polled again after that, it says that the outcome is unknown.
 ///
 /// # Cancel safety
 /// Dropping it does not take the message back.
