@@ -1,7 +1,7 @@
 //! Backups of streams, from the real nats-server to ours and back, and the other way round: messages, gaps and consumers
 //! are the same at every station.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -15,6 +15,10 @@ use crate::dropin;
 struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
+    /// Subscriptions besides that for answers.
+    open: Vec<&'static str>,
+    /// What came for them while something else was waited for: the first chunk of a snapshot may overtake the answer.
+    kept: VecDeque<Message>,
     asked: usize,
 }
 
@@ -33,6 +37,8 @@ impl Client {
         let mut client = Self {
             stream,
             buffer: Vec::new(),
+            open: Vec::new(),
+            kept: VecDeque::new(),
             asked: 0,
         };
         client
@@ -44,11 +50,28 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next message of a subscription.
+    fn subscribe(&mut self, subject: &str, sid: &'static str) {
+        self.send(format!("SUB {subject} {sid}\r\n").as_bytes());
+        self.open.push(sid);
+    }
+
+    fn unsubscribe(&mut self, sid: &str) {
+        self.send(format!("UNSUB {sid}\r\n").as_bytes());
+        self.open.retain(|open| *open != sid);
+        self.kept.retain(|message| message.control[2] != sid);
+    }
+
+    /// The next message of a subscription; what comes for others is kept.
     fn next(&mut self, sid: &str) -> Message {
+        if let Some(at) = self.kept.iter().position(|message| message.control[2] == sid) {
+            return self.kept.remove(at).unwrap();
+        }
         loop {
             match next_op(&mut self.buffer) {
                 Some(Op::Msg(message)) if message.control[2] == sid => return message,
+                Some(Op::Msg(message)) if self.open.iter().any(|open| *open == message.control[2]) => {
+                    self.kept.push_back(message);
+                }
                 Some(_) => {}
                 None => {
                     let mut chunk = [0; 1 << 16];
@@ -110,7 +133,7 @@ impl Client {
 
     /// Asks a consumer for messages; where their acks go.
     fn fetch(&mut self, consumer: &str, count: usize) -> Vec<String> {
-        self.send(format!("SUB got.{consumer} got\r\n").as_bytes());
+        self.subscribe(&format!("got.{consumer}"), "got");
         self.publish(
             &format!("$JS.API.CONSUMER.MSG.NEXT.S.{consumer}"),
             &format!("got.{consumer}"),
@@ -118,15 +141,13 @@ impl Client {
             count.to_string().as_bytes(),
         );
         let acks = (0..count).map(|_| self.next("got").control[3].clone()).collect();
-        self.send(b"UNSUB got\r\n");
+        self.unsubscribe("got");
         acks
     }
 
     fn back_up(&mut self) -> Backup {
-        self.send(b"SUB chunks chunks\r\n");
-        // With the window of the default: with one of four chunks nats-server was once seen to end with
-        // `408 No Flow Response` though every chunk was answered. What a small window does is tested beside the server.
-        let request = json!({"deliver_subject": "chunks", "chunk_size": 4096});
+        self.subscribe("chunks", "chunks");
+        let request = json!({"deliver_subject": "chunks", "chunk_size": 4096, "window_size": 16384});
         let answer = self.api("STREAM.SNAPSHOT.S", &request);
         let mut bytes = Vec::new();
         loop {
@@ -141,7 +162,7 @@ impl Client {
                 self.publish(&message.control[3], "", "", b"");
             }
         }
-        self.send(b"UNSUB chunks\r\n");
+        self.unsubscribe("chunks");
         Backup {
             config: answer["config"].clone(),
             state: answer["state"].clone(),
@@ -257,10 +278,10 @@ impl Client {
                 self.fetch(name, 1);
             }
         }
-        self.send(b"SUB pushed pushed\r\n");
+        self.subscribe("pushed", "pushed");
         let acks: Vec<String> = (0..5).map(|_| self.next("pushed").control[3].clone()).collect();
         self.ask(&acks[1], "", b"+ACK");
-        self.send(b"UNSUB pushed\r\n");
+        self.unsubscribe("pushed");
     }
 }
 
