@@ -345,16 +345,18 @@ pub(crate) fn event_id() -> String {
 pub(crate) const AUDIT: &str = "$JS.EVENT.ADVISORY.API";
 
 impl Asker {
-    /// Sends an answer, counts the call, and tells the audit.
+    /// Counts the call, sends its answer, and tells the audit: who has the answer reads a count with the call in it.
     pub(crate) fn send(self, server: &Shared, text: Vec<u8>, failed: bool, counted: bool) {
         let text = Bytes::from(text);
+        if counted {
+            self.account.count_call(failed);
+        }
         if !self.reply.is_empty() {
             server.publish(&self.account.account, &self.reply, None, b"", &text);
         }
         if !counted {
             return;
         }
-        self.account.count_call(failed);
         let Some(client) = self.client else { return };
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.account.advise(

@@ -164,8 +164,8 @@ impl Restore {
         };
         tracing::warn!(stream = %self.name, "{error}");
         let response: Response<StreamCreateResponse> = Response(Err(error));
-        self.publish(&last, &Bytes::from(response.to_vec()));
         self.account.count_call(true);
+        self.publish(&last, &Bytes::from(response.to_vec()));
         tell(complete, &self.server, &self.js, &self.account);
         Ok(())
     }
