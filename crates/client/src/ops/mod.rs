@@ -9,6 +9,7 @@ pub mod incidents;
 pub mod liveness;
 pub mod recorder;
 pub mod replay;
+mod replay_run;
 pub mod schedule;
 pub mod schema;
 pub mod shadow;

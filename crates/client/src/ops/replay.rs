@@ -3,21 +3,27 @@
 //! JetStream has no end of a replay: the bounds are written into the consumer's metadata, for workers and tools to read
 //! ([`META_UNTIL_SEQ`], [`META_LIMIT`]); those of an earlier replay are removed.
 //!
+//! [`Replay::run`] keeps to them itself, from making the side-car to deleting it.
+//!
 //! A consumer is set back by deleting and creating it. When it cannot be created, the old one is, where it stood. A
 //! side-car is a pull consumer whatever its source is: a copy of a push consumer would deliver the past to the live
 //! workers.
 
 use std::sync::Arc;
 
-use async_nats::jetstream::consumer::{Config, DeliverPolicy, ReplayPolicy};
+use async_nats::jetstream::consumer::{AckPolicy, Config, DeliverPolicy, ReplayPolicy};
 use async_nats::jetstream::stream::RetentionPolicy;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub use super::replay_run::Replayed;
+use super::replay_run::{Bounded, Course, LEFT_ALONE, LOOK};
 use crate::admin::{ConsumerManager, StoredMessage, StreamManager};
 use crate::client::Inner;
+use crate::consumer::{Consumers, ProcessOptions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::handler::Handler;
 use crate::names::{validate_durable_name, validate_stream_name, validate_subjects};
 
 /// The consumer's metadata key of the last sequence to replay.
@@ -49,6 +55,8 @@ pub struct ReplayOptions {
     policy: Option<ReplayPolicy>,
     filters: Option<Vec<String>>,
     durable: Option<String>,
+    /// The side-car is worked off by the kit, which settles every message.
+    explicit: bool,
 }
 
 impl ReplayOptions {
@@ -158,6 +166,10 @@ impl ReplayOptions {
             config.filter_subject.clear();
             config.filter_subjects.clone_from(filters);
         }
+        if self.explicit {
+            config.ack_policy = AckPolicy::Explicit;
+            config.inactive_threshold = LEFT_ALONE;
+        }
         config.metadata.remove(META_UNTIL_SEQ);
         config.metadata.remove(META_LIMIT);
         // The server's own notes about a consumer are not settings.
@@ -197,13 +209,15 @@ pub struct ReplayConsumer {
 pub struct Replay {
     streams: StreamManager,
     consumers: ConsumerManager,
+    inner: Arc<Inner>,
 }
 
 impl Replay {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             streams: StreamManager::new(Arc::clone(&inner)),
-            consumers: ConsumerManager::new(inner),
+            consumers: ConsumerManager::new(Arc::clone(&inner)),
+            inner,
         }
     }
 
@@ -322,6 +336,79 @@ impl Replay {
         }
         self.consumers.put(stream, &name, &config, "create").await?;
         Ok(result(&name, &options, until))
+    }
+
+    /// Replays what a side-car of `source` gets, up to its bounds or to the end that the stream has now, one message at a
+    /// time, and deletes the side-car.
+    ///
+    /// A message that fails comes again; see [`ProcessOptions::retry_delay`] for when.
+    ///
+    /// # Errors
+    /// As [`Replay::create_replay_consumer`]; [`ErrorKind::InvalidReplayBound`] for only new messages, which have no end;
+    /// when the side-car goes before its end.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the messages in hand are handed back, and the side-car goes by itself after a minute without a worker.
+    pub async fn run(
+        &self,
+        stream: &str,
+        source: &str,
+        mut options: ReplayOptions,
+        handler: impl Handler,
+    ) -> Result<Replayed> {
+        if options.from == Some(From::New) {
+            let why = "only new messages, which have no end";
+            return Err(Error::new(ErrorKind::InvalidReplayBound, why));
+        }
+        options.explicit = true;
+        let last = self.streams.info(stream).await?.state.last_sequence;
+        let made = self.create_replay_consumer(stream, source, options).await?;
+        let course = Course::new(made.until_seq.unwrap_or(last).min(last), made.limit);
+        let ran = self.work_off(stream, &made.durable, handler, &course).await;
+        let deleted = self.consumers.delete(stream, &made.durable).await;
+        ran?;
+        deleted?;
+        Ok(course.counts())
+    }
+
+    async fn work_off(
+        &self,
+        stream: &str,
+        durable: &str,
+        handler: impl Handler,
+        course: &Arc<Course>,
+    ) -> Result<()> {
+        let consumer = Consumers::new(Arc::clone(&self.inner))
+            .pull(stream, durable)
+            .await?;
+        let over = async {
+            loop {
+                let known = match consumer.info().await {
+                    Ok(info) => course.is_over_by(&info),
+                    Err(error) if error.is_retryable() => false,
+                    Err(error) => return Err(error),
+                };
+                if known || course.is_over() {
+                    return Ok(());
+                }
+                // Whichever is first; most of what moves is not the end, which only the server knows.
+                let _ = tokio::time::timeout(LOOK, async {
+                    while !course.is_over() {
+                        course.moved.notified().await;
+                    }
+                })
+                .await;
+            }
+        };
+        let work = consumer.process(Bounded::new(handler, course), ProcessOptions::default());
+        tokio::pin!(work);
+        let over: Result<()> = tokio::select! {
+            ended = &mut work => return ended,
+            over = over => over,
+        };
+        // What is in hand is finished.
+        let (worked, ()) = tokio::join!(work, consumer.close());
+        over.and(worked)
     }
 
     /// The messages from `start` to `end`, at most `max` of them, and whether there are more.

@@ -1,5 +1,6 @@
 //! Managers, and replays.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, Config as RawConsumer, DeliverPolicy, ReplayPolicy};
@@ -9,7 +10,7 @@ use async_nats::jetstream::stream::{Config as StreamConfig, RetentionPolicy};
 use time::OffsetDateTime;
 use windjet_client::admin::DurableConfig;
 use windjet_client::ops::replay::{META_LIMIT, META_UNTIL_SEQ, RANGE_MAX, ReplayOptions};
-use windjet_client::{ErrorKind, MessageType, async_nats};
+use windjet_client::{Delivery, Disposition, ErrorKind, HandlerError, MessageType, async_nats};
 
 use crate::harness::{pass, until};
 use crate::jetstream_tests;
@@ -242,6 +243,58 @@ async fn a_reset_that_fails_leaves_the_old_consumer(world: World) {
     assert_eq!(world.info("S", "a").await.config.filter_subject, "s.a");
     let error = client.replay().create_replay_consumer("S", "a", ReplayOptions::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+}
+
+/// Live traffic goes on meanwhile, messages fail and panic, and the live consumer does not move.
+async fn a_replay_is_run_to_its_end_and_leaves_nothing(world: World) {
+    world.stream("S").await;
+    let client = world.kit().await;
+    let none = DurableConfig { ack_policy: Some(AckPolicy::None), ..DurableConfig::new("c") };
+    client.consumers().create_or_update("S", &none).await.unwrap();
+    world.publish("s.a", 10).await;
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let replayed = async |options: ReplayOptions| {
+        seen.lock().unwrap().clear();
+        let (note, publisher) = (Arc::clone(&seen), client.publisher());
+        let handler = move |delivery: Arc<Delivery>| {
+            let (note, publisher) = (Arc::clone(&note), publisher.clone());
+            async move {
+                publisher.publish_bytes("s.new", "x").await.unwrap();
+                let found = delivery.metadata().unwrap();
+                match (found.stream_sequence, found.delivered) {
+                    (4, 1) => return Err(HandlerError::failed("once")),
+                    (5, 1) => panic!("once"),
+                    (6, 1) => return Ok(Disposition::Nak(None)),
+                    _ => note.lock().unwrap().push(found.stream_sequence),
+                }
+                Ok(Disposition::Ack)
+            }
+        };
+        let came_to = client.replay().run("S", "c", options, handler).await.unwrap();
+        let mut seen = seen.lock().unwrap().clone();
+        seen.sort_unstable();
+        assert_eq!(came_to.handled, seen.len() as u64);
+        (seen, came_to.failed)
+    };
+    let options = ReplayOptions::new;
+    assert_eq!(replayed(options().from_seq(3).until_seq(7)).await, (vec![3, 4, 5, 6, 7], 2));
+    assert_eq!(replayed(options().from_seq(3).limit(2)).await, (vec![3, 4], 1));
+    assert_eq!(replayed(options().one_message(9)).await, (vec![9], 0));
+    // Past the end there is nothing to wait for.
+    assert_eq!(replayed(options().from_seq(1_000)).await, (vec![], 0));
+    // To the end that the stream has now, which is moving.
+    let last = client.streams().info("S").await.unwrap().state.last_sequence;
+    let (all, _) = replayed(options().from_beginning()).await;
+    assert_eq!(all, (1..=last).collect::<Vec<_>>());
+    // One that fails for good is given up by the server.
+    let gives_up = DurableConfig { max_deliver: Some(1), ..DurableConfig::new("d") };
+    client.consumers().create_or_update("S", &gives_up).await.unwrap();
+    let poison = |_: Arc<Delivery>| async { Err::<(), _>(HandlerError::failed("always")) };
+    let came_to = client.replay().run("S", "d", options().from_seq(2).until_seq(3), poison).await.unwrap();
+    assert_eq!((came_to.handled, came_to.failed), (0, 2));
+    let error = client.replay().run("S", "c", options().from_new(), poison).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidReplayBound);
+    assert_eq!(client.consumers().names("S").await.unwrap(), ["c", "d"]);
 }
 
 /// A copy of a push consumer had its deliver subject: the replay went to the live worker.
