@@ -9,6 +9,10 @@ use super::compression;
 use super::headers::{self, first};
 use crate::error::{Error, ErrorKind, Result};
 
+/// How deep values may nest in MessagePack, as in JSON. The library's own bound is eight times that, which a thread's stack
+/// does not always hold.
+const MSGPACK_DEPTH_MAX: usize = 128;
+
 /// How a payload is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
@@ -100,8 +104,12 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8], message_type: MessageType) ->
     match message_type {
         MessageType::Json => serde_json::from_slice(payload)
             .map_err(|error| Error::new(ErrorKind::Decode, "decoding JSON").because(error)),
-        MessageType::MessagePack => rmp_serde::from_slice(payload)
-            .map_err(|error| Error::new(ErrorKind::Decode, "decoding MessagePack").because(error)),
+        MessageType::MessagePack => {
+            let mut from = rmp_serde::Deserializer::from_read_ref(payload);
+            from.set_max_depth(MSGPACK_DEPTH_MAX);
+            T::deserialize(&mut from)
+                .map_err(|error| Error::new(ErrorKind::Decode, "decoding MessagePack").because(error))
+        }
         MessageType::Raw => Err(Error::new(ErrorKind::InvalidMessageType, "decoding raw bytes")),
         MessageType::Proto => Err(Error::new(
             ErrorKind::InvalidMessageType,
