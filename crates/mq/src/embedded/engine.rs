@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use windjet_protocol::HeaderMap;
 use windjet_server::jetstream::{
     ApiError, ConsumerInfo, ErrorCode, JetStreamContext, PublishError, PurgeRequest, StreamConfig,
@@ -29,6 +30,14 @@ pub(super) struct Engine {
     js: JetStreamContext,
     /// For requests that have no typed call.
     client: Client,
+    /// Where an engine that is dropped is shut down.
+    runtime: Handle,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// What became of a publish.
@@ -47,7 +56,7 @@ pub(super) fn failed(what: impl Display, cause: impl std::error::Error + Send + 
     Error::wrap(ErrorKind::Other, what.to_string(), cause)
 }
 
-fn is_missing(error: &ApiError) -> bool {
+pub(super) fn is_missing(error: &ApiError) -> bool {
     error.is(ErrorCode::StreamNotFound) || error.is(ErrorCode::ConsumerNotFound)
 }
 
@@ -125,7 +134,26 @@ impl Engine {
             .jetstream()
             .ok_or_else(|| Error::new(ErrorKind::Other, format!("mq store {shown}: no JetStream")))?;
         let client = server.client();
-        Ok(Self { server, js, client })
+        Ok(Self {
+            server,
+            js,
+            client,
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Begins to shut down, for handles that are dropped: the folder is given back soon after, without anybody waiting.
+    pub(super) fn end(&self) {
+        let server = self.server.clone();
+        // Nothing runs where the runtime has ended; then the process is about to end too, or has ended the server's tasks.
+        self.runtime.spawn(async move {
+            if !server.shutdown(SHUTDOWN).await.complete {
+                tracing::warn!(
+                    component = "mq",
+                    "the broker's tasks did not end within {SHUTDOWN:?}"
+                );
+            }
+        });
     }
 
     /// Ends the server; it is down when this returns. May be called again.

@@ -11,14 +11,52 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use windjet_server::jetstream::{AckError, ConsumeOptions, Delivery, FetchError, JetStreamContext, Messages};
+use windjet_server::jetstream::{
+    AckError, ApiError, ConsumeOptions, Delivery, FetchError, JetStreamContext, Messages,
+};
 
-use super::engine::{AGAIN, failed, headers};
+use super::engine::{AGAIN, failed, headers, is_missing};
 use super::names::Wanted;
 use crate::{Ctx, Error, ErrorKind, Handler, Listener, Message, Settle};
 
 /// How many messages a consumer has fetched ahead when nobody says.
 pub(super) const PREFETCH: usize = 500;
+
+/// Between two tries of what failed and may succeed.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How pulling ended.
+#[derive(Debug)]
+enum Ended {
+    /// Too much waited; there is room soon.
+    Soon,
+    /// The consumer could not be looked up, which says nothing of whether it is there.
+    Later(ApiError),
+    /// For good, and why.
+    Good(Error),
+}
+
+impl Ended {
+    fn deleted(durable: &str) -> Self {
+        let text = format!("consumer {durable} was deleted");
+        Self::Good(Error::new(ErrorKind::ConsumerNotFound, text))
+    }
+
+    fn lookup(error: ApiError, durable: &str) -> Self {
+        match is_missing(&error) {
+            true => Self::deleted(durable),
+            false => Self::Later(error),
+        }
+    }
+
+    fn fetch(error: FetchError, durable: &str) -> Self {
+        match error {
+            FetchError::Deleted | FetchError::NoConsumer { .. } => Self::deleted(durable),
+            error if error.is_retryable() => Self::Soon,
+            error => Self::Good(failed("pull", error)),
+        }
+    }
+}
 
 /// What a consumer does with messages.
 #[derive(Debug, Clone)]
@@ -75,17 +113,10 @@ impl Registration {
     }
 
     /// Says that delivery of a queue ended by itself, unless somebody wanted it to or it was said before.
-    fn ended(&self, label: &str, closed: &CancellationToken, why: &FetchError) {
+    fn ended(&self, label: &str, closed: &CancellationToken, cause: Error) {
         if self.is_over() || closed.is_cancelled() {
             return;
         }
-        let cause = match why {
-            FetchError::Deleted | FetchError::NoConsumer { .. } => Error::new(
-                ErrorKind::ConsumerNotFound,
-                format!("consumer {} was deleted", self.wanted.durable),
-            ),
-            other => failed("pull", other.clone()),
-        };
         let error = Error::wrap(
             ErrorKind::DeliveryEnded,
             format!("{label}: consumer delivery ended"),
@@ -122,8 +153,16 @@ async fn deliver(
     loop {
         match pull(&registration, &js, &stream, share, &closed).await {
             None => return,
-            Some(why) if why.is_retryable() => tokio::time::sleep(AGAIN).await,
-            Some(why) => return registration.ended(&label, &closed, &why),
+            Some(Ended::Soon) => tokio::time::sleep(AGAIN).await,
+            Some(Ended::Later(error)) => {
+                tracing::warn!(component = "mq", queue = label, %error, "consumer cannot be looked up; tried again");
+                tokio::select! {
+                    () = registration.stop.cancelled() => return,
+                    () = closed.cancelled() => return,
+                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                }
+            }
+            Some(Ended::Good(cause)) => return registration.ended(&label, &closed, cause),
         }
     }
 }
@@ -135,24 +174,21 @@ async fn pull(
     stream: &str,
     share: usize,
     closed: &CancellationToken,
-) -> Option<FetchError> {
+) -> Option<Ended> {
     let durable = &registration.wanted.durable;
-    let missing = || FetchError::NoConsumer {
-        stream: stream.to_owned(),
-        consumer: durable.clone(),
-    };
-    let Ok(consumer) = js.consumer(stream, durable).await else {
-        return Some(missing());
+    let consumer = match js.consumer(stream, durable).await {
+        Ok(consumer) => consumer,
+        Err(error) => return Some(Ended::lookup(error, durable)),
     };
     let options = ConsumeOptions::default().max_messages(share);
     let mut messages = match consumer.messages(options) {
         Ok(messages) => messages,
-        Err(error) => return Some(error),
+        Err(error) => return Some(Ended::fetch(error, durable)),
     };
     loop {
         match next(registration, &mut messages, closed).await? {
             Ok(delivery) => hand_over(registration, delivery).await,
-            Err(error) => return Some(error),
+            Err(error) => return Some(Ended::fetch(error, durable)),
         }
     }
 }
@@ -245,5 +281,25 @@ impl Settle for Taken {
 
     async fn nak_with_delay(&self, delay: Duration) -> Result<(), Error> {
         say("nak", || self.0.nak(Some(delay))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windjet_server::jetstream::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_ends_a_delivery() {
+        for code in [ErrorCode::StreamNotFound, ErrorCode::ConsumerNotFound] {
+            let ended = Ended::lookup(code.error(), "worker");
+            assert!(
+                matches!(&ended, Ended::Good(error) if error.is(ErrorKind::ConsumerNotFound)),
+                "{ended:?}"
+            );
+        }
+        let ended = Ended::lookup(ErrorCode::InsufficientResources.error(), "worker");
+        assert!(matches!(ended, Ended::Later(_)), "{ended:?}");
     }
 }

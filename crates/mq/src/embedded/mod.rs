@@ -81,20 +81,21 @@ const REPLAY_BATCH: usize = 256;
 /// opened; the latter is tried again by a publish at most every five seconds. They find
 /// [`Unavailable`](ErrorKind::Unavailable) when the store failed or ended before it had confirmed the event.
 ///
-/// When the last clone is dropped, delivery ends; only [`close`](Publisher::close) also gives the folder back before the process
-/// ends.
+/// When the last clone is dropped, delivery ends and the folder is given back soon after; [`close`](Publisher::close) waits
+/// until it is.
 #[derive(Clone)]
 pub struct EmbeddedNats {
     queues: Arc<Queues>,
     _guard: Arc<Guard>,
 }
 
-/// Ends the broker's tasks with its last handle.
-struct Guard(tokio_util::sync::CancellationToken);
+/// Ends the broker with its last handle. Consumers are no such handles.
+struct Guard(Arc<Queues>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.0.closed.cancel();
+        self.0.engine.end();
     }
 }
 
@@ -119,7 +120,7 @@ impl EmbeddedNats {
     pub async fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let engine = Engine::start(folder.as_ref()).await?;
         let queues = Arc::new(Queues::open(engine).await?);
-        let guard = Arc::new(Guard(queues.closed.clone()));
+        let guard = Arc::new(Guard(Arc::clone(&queues)));
         Ok(Self {
             queues,
             _guard: guard,

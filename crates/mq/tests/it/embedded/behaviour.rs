@@ -10,7 +10,7 @@ use windjet_mq::{
 };
 use windjet_server::jetstream::StreamConfig;
 
-use super::{MIB, Store, next, publish, tenant, topic};
+use super::{MIB, Store, next, publish, tenant, topic, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_that_gets_no_budget_any_more_is_still_delivered_and_publishes_at_its_old_one() {
@@ -255,4 +255,27 @@ async fn dead_letters_of_a_tenant_that_is_gone_are_still_counted() {
         .await
         .unwrap_err();
     assert!(missing.is(ErrorKind::NoDeadLetterQueue));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_handle_that_goes_gives_the_folder_back() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let broker = EmbeddedNats::open(folder.path()).await.unwrap();
+    let acme = tenant("acme");
+    broker.set_max_bytes(&Ctx::new(), &acme, MIB).await.unwrap();
+    publish(&broker, "acme", "kept").await;
+    let second = broker.clone();
+    let consumer = broker
+        .create_consumer(&Ctx::new(), ConsumerConfig::new(DURABLE))
+        .await
+        .unwrap();
+    drop(broker);
+    publish(&second, "acme", "the other still has it").await;
+    // The consumer is no handle: it does not keep the folder.
+    drop(second);
+    let again = until("the folder", || async {
+        EmbeddedNats::open(folder.path()).await.ok()
+    });
+    assert_eq!(again.await.max_bytes(&acme), MIB);
+    drop(consumer);
 }
