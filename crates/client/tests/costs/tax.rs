@@ -72,3 +72,16 @@ async fn a_publish_allocates_little_more_than_the_official_clients() {
     a_publish_allocates_little_more(Backend::Real).await;
     a_publish_allocates_little_more(Backend::Windjet).await;
 }
+
+#[tokio::test]
+async fn checking_a_subject_allocates_nothing() {
+    use windjet_client::names::validate_publish_subject;
+    let _alone = alone().await;
+    // Another thread of the test runner may allocate meanwhile, but not each time.
+    let allocations = (0..100).map(|_| {
+        let before = allocated().allocations;
+        validate_publish_subject("orders.created.europe.1").unwrap();
+        allocated().allocations - before
+    });
+    assert_eq!(allocations.min(), Some(0));
+}

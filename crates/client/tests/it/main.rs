@@ -7,6 +7,7 @@ mod blocking;
 
 mod connection;
 mod consume;
+mod contract;
 mod delivery;
 mod harness;
 mod incidents;
