@@ -45,7 +45,7 @@ impl Consumer {
                 Answer::Yes
             }
             Some(Ack::Progress) => {
-                self.progress(subject.stream_seq, now);
+                self.progress(subject.stream_seq, message.holder, now);
                 Answer::Yes
             }
             Some(Ack::Term { reason }) => {
@@ -192,18 +192,22 @@ impl Consumer {
         if delay > 0 {
             self.delivered_at = Some(now.wall);
             self.tracked
-                .postpone(seq, now.nanos().saturating_add(delay), &mut self.log);
+                .postpone(seq, now.nanos().saturating_add(delay), true, &mut self.log);
+            self.release(seq);
         } else {
             self.again_or_give_up(port, seq, now);
         }
     }
 
-    fn progress(&mut self, seq: u64, now: Now) {
+    fn progress(&mut self, seq: u64, holder: u64, now: Now) {
         if self.tracked.get(seq).is_some() {
             let wait = self.wait(self.tracked.deliveries(seq));
             self.tracked
-                .postpone(seq, now.nanos().saturating_add(wait), &mut self.log);
+                .postpone(seq, now.nanos().saturating_add(wait), false, &mut self.log);
             self.delivered_at = Some(now.wall);
+            if let Some(holders) = &mut self.holders {
+                holders.entry(seq).or_insert(holder);
+            }
         }
     }
 

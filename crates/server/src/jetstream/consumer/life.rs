@@ -9,7 +9,7 @@ use windjet_store::{ConsumerRecord, Position};
 
 use super::position::{self, Initial, Left};
 use super::rare::Rare;
-use super::record::{Envelope, Log};
+use super::record::{self, Envelope, Log};
 use super::waiting::NEVER;
 use super::{Consumer, Home, Now, Port, RestoreError, Stop};
 
@@ -92,7 +92,7 @@ impl Consumer {
     /// Takes up a consumer where it was. Deadlines are kept; when the stream lost its end, the consumer steps back.
     ///
     /// Where what a vanished connection held is delivered again at once, everything held is: no connection outlives a
-    /// restart. A delay that is longer than the ack wait is told from it, and kept.
+    /// restart. What was handed back with a delay is held by nobody, and comes after it.
     ///
     /// # Errors
     /// When the stored configuration cannot be read.
@@ -118,10 +118,11 @@ impl Consumer {
             let ago = now.wall.saturating_sub(pending.time_ns);
             let wait = consumer.wait(consumer.tracked.deliveries(*seq));
             let mut due = now.nanos().saturating_sub(ago).saturating_add(wait);
-            if consumer.holders.is_some() && due <= now.nanos().saturating_add(wait) {
-                due = now.nanos();
+            let (dseq, delayed) = record::numbered(pending.consumer_seq);
+            if consumer.holders.is_some() && !delayed {
+                due = due.min(now.nanos());
             }
-            consumer.tracked.restore(*seq, pending.consumer_seq, due, timed);
+            consumer.tracked.restore(*seq, dseq, due, delayed, timed);
         }
         consumer.step_back();
         consumer.drop_gone();

@@ -5,6 +5,9 @@
 //! `last_per_subject` consumer was made, absent otherwise. Unknown members are ignored.
 //!
 //! A delivery that is settled before the change is taken leaves nothing but the two positions.
+//!
+//! Of a consumer that gives back what a vanished connection held, the number of a delivery that was handed back with a delay has
+//! its highest bit set: nobody holds it, so neither the end of a connection nor a restart brings it sooner.
 
 use std::borrow::Cow;
 
@@ -15,6 +18,14 @@ use windjet_store::{ConsumerChange, ConsumerState, Pending, SeqRange};
 use super::rare::{Empty, Rare};
 use super::tracked::Entry;
 use super::{Consumer, Now};
+
+/// In the number of a pending delivery: it waits out a delay.
+const DELAYED: u64 = 1 << 63;
+
+/// The number of a pending delivery, and whether it waits out a delay.
+pub(super) fn numbered(stored: u64) -> (u64, bool) {
+    (stored & !DELAYED, stored & DELAYED != 0)
+}
 
 /// The stored configuration.
 #[derive(Debug, Serialize, Deserialize)]
@@ -201,7 +212,13 @@ impl Consumer {
             ..ConsumerChange::default()
         };
         for seq in touched {
-            let pending = self.tracked.get(seq).map(|entry| self.pending(seq, entry, now));
+            let pending = self.tracked.get(seq).map(|entry| {
+                let mut pending = self.pending(seq, entry, now);
+                if self.holders.is_some() && entry.delayed() {
+                    pending.consumer_seq |= DELAYED;
+                }
+                pending
+            });
             let (entry, count) = self.tracked.visit(seq);
             if let (Some(entry), Some(pending)) = (entry, pending) {
                 entry.set_stored();

@@ -11,12 +11,13 @@ use super::record::Log;
 
 const QUEUED: u64 = 1;
 const STORED: u64 = 2;
-const FLAGS: u32 = 2;
+const DELAYED: u64 = 4;
+const FLAGS: u32 = 3;
 
 /// One message that was delivered and is not settled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    /// Number of the first delivery, and two flags.
+    /// Number of the first delivery, and three flags.
     word: u64,
     /// When the wait ends, on the monotonic clock. Before its origin for what was delivered before a restart.
     pub(super) due: i64,
@@ -47,6 +48,15 @@ impl Entry {
 
     pub(super) fn set_stored(&mut self) {
         self.word |= STORED;
+    }
+
+    /// Whether it was handed back to come again later: nobody holds it until then.
+    pub(super) fn delayed(self) -> bool {
+        self.word & DELAYED != 0
+    }
+
+    fn set_delayed(&mut self, delayed: bool) {
+        self.word = self.word & !DELAYED | if delayed { DELAYED } else { 0 };
     }
 }
 
@@ -157,9 +167,10 @@ impl Tracked {
     }
 
     /// What the store knew: not a change.
-    pub(super) fn restore(&mut self, seq: u64, dseq: u64, due: i64, timed: bool) {
+    pub(super) fn restore(&mut self, seq: u64, dseq: u64, due: i64, delayed: bool, timed: bool) {
         let mut entry = Entry::new(dseq, due);
         entry.set_stored();
+        entry.set_delayed(delayed);
         self.entries.insert(seq, entry);
         if timed {
             self.arm(seq, due);
@@ -185,6 +196,7 @@ impl Tracked {
             self.queued -= 1;
         }
         entry.due = due;
+        entry.set_delayed(false);
         let count = self.counts.entry(seq).or_insert(Count {
             deliveries: 1,
             stored: false,
@@ -196,8 +208,8 @@ impl Tracked {
         log.touch(seq);
     }
 
-    /// Gives a message another deadline; if it waited to go out again, it does not any more.
-    pub(super) fn postpone(&mut self, seq: u64, due: i64, log: &mut Log) {
+    /// Gives a message another deadline; if it waited to go out again, it does not any more. `delayed`: nobody holds it until then.
+    pub(super) fn postpone(&mut self, seq: u64, due: i64, delayed: bool, log: &mut Log) {
         let Some(entry) = self.entries.get_mut(&seq) else {
             return;
         };
@@ -206,6 +218,7 @@ impl Tracked {
             self.queued -= 1;
         }
         entry.due = due;
+        entry.set_delayed(delayed);
         self.arm(seq, due);
         log.touch(seq);
     }

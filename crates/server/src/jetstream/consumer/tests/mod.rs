@@ -289,7 +289,7 @@ impl Bench {
             let stored: Vec<_> = state
                 .pending
                 .iter()
-                .map(|(seq, p)| (*seq, p.consumer_seq))
+                .map(|(seq, p)| (*seq, super::record::numbered(p.consumer_seq).0))
                 .collect();
             let seqs = c.tracked.seqs(0, u64::MAX);
             let own: Vec<_> = seqs

@@ -241,3 +241,39 @@ fn a_restart_is_the_end_of_every_connection() {
         assert_eq!(bench.line(), lines);
     }
 }
+
+/// A delay shorter than what was left of the ack wait was due at once after a restart, and the end of a connection cut every delay
+/// short: a message that is asked for later counted as held by whoever had it.
+#[test]
+fn a_delay_is_kept_when_the_connection_or_the_server_ends() {
+    let json = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":30000000000,"metadata":{"windjet.requeue_on_disconnect":"true"}}"#;
+    for server in [true, false] {
+        let mut bench = Bench::start(&xs(3), json);
+        bench.pull_by("a", "3", 1);
+        bench.ack(1, 1, r#"-NAK {"delay":500000000}"#);
+        // Somebody works on it: it is held again.
+        bench.ack(2, 1, r#"-NAK {"delay":500000000}"#);
+        bench.ack(2, 1, "+WPI");
+        bench.ack(3, 1, r#"-NAK {"delay":5000000000}"#);
+        bench.out();
+        if server {
+            bench.restart(0);
+        } else {
+            bench.with(|c, port, now| c.holder_gone(port, 1, now));
+        }
+        bench.pull_by("b", "9", 2);
+        bench.advance(1);
+        assert_eq!(bench.line(), "b: 2/4 x2 p0", "{server}");
+        bench.advance(498);
+        assert_eq!(bench.line(), "", "{server}");
+        bench.advance(1);
+        assert!(bench.line().contains("b: 1/"), "{server}");
+        // It was delivered, so it is held again.
+        if server {
+            bench.restart(0);
+            bench.pull_by("d", "9", 3);
+            bench.advance(1);
+            assert_eq!(bench.line(), "d: 1/6 x3 p0 | d: 2/7 x3 p0");
+        }
+    }
+}
