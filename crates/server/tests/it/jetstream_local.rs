@@ -76,6 +76,26 @@ async fn a_fetch_gives_what_there_is_and_says_which_it_is() {
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 
+/// Over the wire such a request stays, as with nats-server, and nothing would ever end it here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_that_does_not_wait_comes_back_from_a_full_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, js) = start(folder.path()).await;
+    let c = queue(
+        &js,
+        5,
+        r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":3600000000000,"max_ack_pending":2}"#,
+    )
+    .await;
+    let at_once = FetchOptions::new(3).no_wait();
+    let got = within(c.fetch_with(&at_once)).await.unwrap();
+    assert_eq!(seqs(&got), [1, 2]);
+    assert!(within(c.fetch_with(&at_once)).await.unwrap().is_empty());
+    got[0].double_ack().await.unwrap();
+    assert_eq!(seqs(&within(c.fetch_with(&at_once)).await.unwrap()), [3]);
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_form_of_an_ack_does_what_it_does_over_the_wire() {
     let folder = tempfile::tempdir().unwrap();

@@ -97,6 +97,9 @@ impl Consumer {
         if self.ahead.is_empty() {
             self.ahead = Default::default();
         }
+        if matches!(progress, Progress::Idle) {
+            self.end_no_wait_here(port);
+        }
         progress
     }
 

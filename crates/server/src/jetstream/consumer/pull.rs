@@ -6,6 +6,7 @@ use windjet_protocol::jetstream::{PriorityPolicy, PullRequest, Status};
 
 use super::waiting::{NEVER, Request, RequestId};
 use super::{Consumer, Now, Port, Pull};
+use crate::jetstream::mailbox;
 
 /// Waiting requests up to which a full queue is swept for every request, and time between sweeps beyond it.
 const SWEEP_AT_ONCE: usize = 1024;
@@ -171,6 +172,23 @@ impl Consumer {
             .waiting
             .iter()
             .filter(|(_, request)| request.ends_when_empty())
+            .map(|(id, _)| id)
+            .collect();
+        for id in over {
+            self.end(port, id, &Status::NoMessages, false);
+        }
+    }
+
+    /// Nothing can be delivered now, whatever the reason: requests of this process that do not wait end. Over the wire a
+    /// full window keeps such requests, as nats-server does.
+    pub(crate) fn end_no_wait_here(&mut self, port: &mut dyn Port) {
+        if !self.waiting.has_no_wait() {
+            return;
+        }
+        let over: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, request)| request.ends_when_empty() && mailbox::parse(&request.reply).is_some())
             .map(|(id, _)| id)
             .collect();
         for id in over {

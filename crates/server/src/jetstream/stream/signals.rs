@@ -72,6 +72,9 @@ impl Task {
                     self.consumers.locals.open(mailbox.clone());
                     let served = self.with_consumer_in(&mut post, number, now, |consumer, port| {
                         consumer.pull_by(port, &reply, holder, *request, now);
+                        if !consumer.is_ready(now) {
+                            consumer.end_no_wait_here(port);
+                        }
                     });
                     if served.is_none() {
                         let status = Status::ConsumerDeleted.block();
