@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use windjet_store::{Clock, Disk, SystemClock};
 
 /// See the module's page.
@@ -15,6 +16,40 @@ pub(crate) struct Medium {
     /// Instead of the folder that the options name.
     pub(crate) disk: Option<Arc<dyn Disk>>,
     pub(crate) time: Time,
+    /// Whether the store has no threads: a simulation makes its steps.
+    #[cfg(test)]
+    pub(crate) by_hand: bool,
+}
+
+impl Medium {
+    /// Whether the store works by itself.
+    pub(crate) fn runs(&self) -> bool {
+        #[cfg(test)]
+        if self.by_hand {
+            return false;
+        }
+        true
+    }
+}
+
+/// Work that waits for the disk, on a thread that may wait.
+///
+/// # Cancel safety
+/// Work that has begun goes on.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    #[cfg(test)]
+    if INLINE.get() {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether this thread does such work itself, so that a simulation is a function of its seed.
+    pub(crate) static INLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// A clock, and how to wait by it.

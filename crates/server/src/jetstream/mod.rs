@@ -48,6 +48,8 @@ pub(crate) mod publish;
 mod quota;
 mod read;
 mod service;
+#[cfg(test)]
+mod sim;
 pub(crate) mod stream;
 
 use std::collections::HashMap;

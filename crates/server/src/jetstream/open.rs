@@ -145,7 +145,7 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
         folder: folder.clone(),
         source,
     };
-    let own_disk = medium.disk.is_none();
+    let (own_disk, runs) = (medium.disk.is_none(), medium.runs());
     let disk: Arc<dyn Disk> = match medium.disk {
         Some(disk) => disk,
         None => {
@@ -166,7 +166,9 @@ pub(crate) fn open(options: &Options, medium: Medium) -> Result<Option<JetStream
             tracing::error!(?finding, "the store had damage; what could be read is kept");
         }
     }
-    store.start().map_err(JetStreamError::Thread)?;
+    if runs {
+        store.start().map_err(JetStreamError::Thread)?;
+    }
     let storage = settings
         .max_file_store
         .unwrap_or_else(|| three_quarters_of_disk(&folder));

@@ -18,6 +18,7 @@ use super::service::Context;
 use super::stream::Stream;
 use super::stream::call::Answer;
 use crate::account::Account;
+use crate::jetstream::medium::off_thread;
 use crate::router::Message;
 use crate::server::Shared;
 
@@ -99,7 +100,7 @@ pub(super) fn serve_get(
     }
     server.tasks.clone().spawn(async move {
         let _permit = reads.acquire_owned().await;
-        let result = tokio::task::spawn_blocking(move || get(&reader, &request)).await;
+        let result = off_thread(move || get(&reader, &request)).await;
         let result = result.unwrap_or_else(|_| Err(ErrorCode::StreamGeneralFailure.with("reading failed")));
         answer.send_quietly(&server, result.map(|message| MessageGetResponse { message }));
     });
@@ -307,7 +308,7 @@ pub(super) fn serve_direct(
     );
     server.tasks.clone().spawn(async move {
         let _permit = reads.acquire_owned().await;
-        let read = tokio::task::spawn_blocking(move || {
+        let read = off_thread(move || {
             let replies = Replies {
                 server: &server,
                 account: &account,

@@ -179,6 +179,13 @@ impl Builder {
         self
     }
 
+    /// The store of JetStream has no threads: the test makes its steps.
+    #[cfg(test)]
+    pub(crate) fn by_hand(mut self) -> Self {
+        self.medium.by_hand = true;
+        self
+    }
+
     /// JetStream, with its data in a folder `jetstream` below this one.
     pub fn jetstream(mut self, folder: impl Into<std::path::PathBuf>) -> Self {
         let options = self.options.jetstream.get_or_insert_default();

@@ -21,6 +21,7 @@ use windjet_store::{Found, Matcher, StreamReader};
 
 use crate::jetstream::JetStream;
 use crate::jetstream::account::{JsAccount, event_id};
+use crate::jetstream::medium::off_thread;
 use crate::jetstream::stream::Stream;
 use crate::jetstream::stream::call::{Answer, Asker};
 use crate::router::{Message, Service, Sink, Subscription, Turn};
@@ -255,7 +256,7 @@ impl Snapshot {
                 break;
             }
             let permit = self.js.reads.clone().acquire_owned().await;
-            let more = tokio::task::spawn_blocking(move || source.more()).await;
+            let more = off_thread(move || source.more()).await;
             drop(permit);
             let interrupted = |_| Err("interrupted".into());
             let (back, bytes) = more.unwrap_or_else(interrupted).map_err(Ended::Failed)?;

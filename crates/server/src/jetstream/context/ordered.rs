@@ -16,6 +16,7 @@ use windjet_store::{Found, FoundSeq, Matcher, Message, ReadError};
 
 use super::JetStreamContext;
 use super::read::{GetError, StreamMessage};
+use crate::jetstream::medium::off_thread;
 use crate::jetstream::stream::Stream as Owner;
 use crate::jetstream::stream::source::follow::Follower;
 
@@ -156,7 +157,7 @@ impl JetStreamContext {
                 FoundSeq::None => end + 1,
                 FoundSeq::NeedsDisk(ticket) => {
                     let _permit = self.js.reads.acquire().await;
-                    let read = tokio::task::spawn_blocking(move || ticket.read()).await;
+                    let read = off_thread(move || ticket.read()).await;
                     let seq = read.map_err(|error| GetError::Unreadable(error.to_string()))??;
                     seq.unwrap_or(end + 1)
                 }
@@ -266,7 +267,7 @@ impl Stream for Ordered {
                         this.reading = Some(tokio::spawn(async move {
                             let _permit = reads.acquire_owned().await;
                             let interrupted = |_| Err(ReadError::Io(std::io::ErrorKind::Interrupted.into()));
-                            tokio::task::spawn_blocking(move || ticket.read())
+                            off_thread(move || ticket.read())
                                 .await
                                 .unwrap_or_else(interrupted)
                         }));

@@ -11,6 +11,7 @@ use windjet_store::{Found, Matcher, Message, ReadError, StreamReader};
 
 use super::JetStreamContext;
 use crate::jetstream::JetStream;
+use crate::jetstream::medium::off_thread;
 
 /// A message as it is stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -104,7 +105,7 @@ pub(super) async fn load(
         Found::NeedsDisk(ticket) => {
             let _permit = js.reads.acquire().await;
             let interrupted = |_| Err(ReadError::Io(std::io::ErrorKind::Interrupted.into()));
-            tokio::task::spawn_blocking(move || ticket.read())
+            off_thread(move || ticket.read())
                 .await
                 .unwrap_or_else(interrupted)
         }
@@ -112,7 +113,7 @@ pub(super) async fn load(
 }
 
 impl JetStreamContext {
-    pub(super) fn reader(&self, stream: &str) -> Result<StreamReader, GetError> {
+    pub(crate) fn reader(&self, stream: &str) -> Result<StreamReader, GetError> {
         let found = self.account.stream(stream);
         let stream = found.ok_or_else(|| GetError::NoStream(stream.to_owned()))?;
         Ok(stream.reader.clone())

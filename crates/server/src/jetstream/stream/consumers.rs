@@ -21,6 +21,7 @@ use crate::jetstream::consumer::{
     Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Port, Progress,
 };
 use crate::jetstream::mailbox::{self, Locals, Unconfirmed};
+use crate::jetstream::medium::off_thread;
 
 /// How long a change may wait before it is stored.
 pub(super) const STORE_WITHIN: u64 = 100_000_000;
@@ -90,7 +91,7 @@ impl Fetcher {
                     let (reads, back, inbox) = (js.reads.clone(), self.back.clone(), inbox.clone());
                     tokio::spawn(async move {
                         let _permit = reads.acquire_owned().await;
-                        let read = tokio::task::spawn_blocking(move || ticket.read()).await;
+                        let read = off_thread(move || ticket.read()).await;
                         let interrupted = |_| Err(ReadError::Io(std::io::ErrorKind::Interrupted.into()));
                         back.lock().push((seq, read.unwrap_or_else(interrupted)));
                         inbox.wake();

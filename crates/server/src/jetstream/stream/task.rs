@@ -234,9 +234,11 @@ impl Task {
         post.finish();
     }
 
-    /// The journal has failed: everybody who waits is told that the outcome is unknown.
+    /// The journal has failed: everybody who waited then is told that the outcome is unknown. What comes later is decided by
+    /// a store that takes nothing, and those answers are certain.
     fn fail(&mut self) {
-        if !std::mem::replace(&mut self.failed, true) {
+        let before = std::mem::replace(&mut self.failed, true);
+        if !before {
             tracing::error!(stream = %self.stream.name, "the journal failed: the stream takes nothing until the store is opened again");
         }
         self.feed.clear();
@@ -248,6 +250,10 @@ impl Task {
         let body = Bytes::from(text);
         while let Some(out) = self.outbox.pop_any() {
             match out {
+                Out::Reply { reply, headers, body } if before => {
+                    post.send(&reply, None, headers, &body);
+                }
+                Out::Local { source, outcome } if before => source.settle(outcome),
                 Out::Ack { reply, .. } | Out::Reply { reply, .. } => {
                     post.send(&reply, None, b"", &body);
                 }

@@ -13,6 +13,7 @@ use windjet_store::{Found, FoundSeq, Matcher, Op, SeqRange, StageError, StreamRe
 use super::task::{Feed, Task, earlier};
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
+use crate::jetstream::medium::off_thread;
 use crate::jetstream::publish::check::{Incoming, Origin};
 use crate::jetstream::publish::expiry::{Expiry, marker_block, wants_marker};
 use crate::jetstream::publish::headers::PublishHeaders;
@@ -160,7 +161,7 @@ impl Task {
             let (reads, inbox) = (self.js.reads.clone(), self.stream.inbox.clone());
             self.server.tasks.spawn(async move {
                 let _permit = reads.acquire_owned().await;
-                let scanned = tokio::task::spawn_blocking(move || scan(&reader, &found)).await;
+                let scanned = off_thread(move || scan(&reader, &found)).await;
                 if scanned.is_err() {
                     tracing::error!("the search for life times and schedules ended early");
                 }

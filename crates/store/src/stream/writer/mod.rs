@@ -599,6 +599,8 @@ impl StreamWriter {
         if self.core.has_failed() {
             self.overlay = Overlay::default();
             self.consumers.clear();
+            // What follows is refused, not kept waiting for a purge that never comes to an end.
+            self.barrier = 0;
             return Err(CommitError);
         }
         Ok(self.committed_op)

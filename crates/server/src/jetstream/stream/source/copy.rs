@@ -16,6 +16,7 @@ use super::route::Route;
 use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
+use crate::jetstream::medium::off_thread;
 use crate::jetstream::publish::check::{Incoming, Origin};
 use crate::jetstream::stream::Stream;
 use crate::jetstream::stream::call::Call;
@@ -414,7 +415,7 @@ impl Copy {
         let (reads, mut matcher) = (task.js.reads.clone(), self.matcher.clone());
         task.server.tasks.spawn(async move {
             let _permit = reads.acquire_owned().await;
-            let read = tokio::task::spawn_blocking(move || {
+            let read = off_thread(move || {
                 let mut seqs = Vec::new();
                 let start = first.seq();
                 reader.next_matches(&mut matcher, start + 1, FETCHED - 1, &mut seqs);

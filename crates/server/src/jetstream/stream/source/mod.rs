@@ -36,6 +36,7 @@ use self::follow::News;
 use self::resume::{Search, load, search};
 use super::task::Task;
 use crate::jetstream::consumer::Now;
+use crate::jetstream::medium::off_thread;
 
 pub(super) use resume::is_position;
 
@@ -196,7 +197,7 @@ impl Task {
         let name = self.stream.name.clone();
         self.server.tasks.spawn(async move {
             let _permit = reads.acquire_owned().await;
-            match tokio::task::spawn_blocking(move || search(&reader, from)).await {
+            match off_thread(move || search(&reader, from)).await {
                 Ok(found) => *search_for.lock() = Some(found),
                 Err(_) => tracing::error!(stream = %name, "the search for the positions of sources ended early: nothing is copied until the next start"),
             }
