@@ -14,6 +14,7 @@ use windjet_protocol::jetstream::advisory::{ApiAudit, Event, EventBody};
 use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp};
 use windjet_protocol::subject;
 
+use super::offline::Offline;
 use super::quota::Used;
 use super::stream::Stream;
 use super::stream::call::Asker;
@@ -28,6 +29,8 @@ pub(crate) struct JsAccount {
     /// The account.
     pub(crate) account: Arc<Account>,
     streams: RwLock<BTreeMap<Arc<str>, Arc<Stream>>>,
+    /// Those that exist and do not run.
+    pub(crate) offline: Offline,
     limits: RwLock<AccountJetStreamLimits>,
     /// What its streams take.
     pub(super) used: Used,
@@ -52,6 +55,7 @@ impl JsAccount {
         Self {
             account,
             streams: RwLock::default(),
+            offline: Offline::default(),
             limits: RwLock::new(limits),
             used: Used::default(),
             followers: Mutex::default(),
@@ -283,6 +287,7 @@ impl JsAccount {
             .values()
             .any(|stream| collides(&stream.config()))
             || self.reserved.lock().values().any(collides)
+            || self.offline.overlaps(&config.subjects)
     }
 
     /// Whether anybody listens to a subject of the account.

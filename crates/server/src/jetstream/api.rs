@@ -190,11 +190,19 @@ impl Serving<'_> {
     fn stream_names(self) {
         let result = decode::<StreamListRequest>(&self.asker.body, self.strict).map(|request| {
             let streams = self.filtered(&request.subject);
-            let page = Page::new(streams.len(), request.offset, STREAM_NAMES_LIMIT);
-            let names = streams[page.range()].iter().map(|s| s.name.to_string());
+            let mut names: Vec<String> = streams.iter().map(|s| s.name.to_string()).collect();
+            names.extend(
+                self.context
+                    .account
+                    .offline
+                    .filtered(&request.subject)
+                    .into_keys(),
+            );
+            names.sort_unstable();
+            let page = Page::new(names.len(), request.offset, STREAM_NAMES_LIMIT);
             StreamNamesResponse {
                 page,
-                streams: names.collect(),
+                streams: names[page.range()].to_vec(),
             }
         });
         self.answer(result);
@@ -218,10 +226,12 @@ impl Serving<'_> {
                     ..StreamInfo::default()
                 }
             });
+            let offline = self.context.account.offline.filtered(&request.subject);
             StreamListResponse {
                 page,
                 streams: infos.collect(),
-                ..StreamListResponse::default()
+                missing: offline.keys().cloned().collect(),
+                offline,
             }
         });
         self.answer(result);
@@ -236,7 +246,7 @@ impl Serving<'_> {
                     untaken.refuse(self.server);
                 }
             }
-            None => call.refuse(self.server, &ErrorCode::StreamNotFound.error()),
+            None => call.refuse(self.server, &self.context.account.offline.error(stream)),
         }
     }
 
@@ -326,7 +336,8 @@ impl Serving<'_> {
         };
         check_names(&request, name)?;
         let account = &self.context.account;
-        if account.stream(name).is_some() || account.reserves(name) {
+        let offline = account.offline.find(name).is_some();
+        if offline || account.stream(name).is_some() || account.reserves(name) {
             return Err(ErrorCode::RestoreNameInUse.error());
         }
         // None is made sealed, but one that was sealed later may come back.
@@ -494,6 +505,9 @@ pub(super) fn create(
         } else {
             Err(ErrorCode::StreamNameInUse.error())
         };
+    }
+    if let Some(offline) = account.offline.find(&config.name) {
+        return Err(offline);
     }
     if account.reserves(&config.name) {
         return Err(ErrorCode::StreamNameInUse.error());

@@ -64,18 +64,19 @@ impl Service for Explain {
             consumer: consumer.to_owned(),
         };
         let Some(known) = self.0.account.stream(stream) else {
-            asked.answer(&server, Err(ErrorCode::StreamNotFound));
+            let error = self.0.account.offline.error(stream);
+            asked.answer(&server, Err(error));
             return true;
         };
         let (sender, answer) = oneshot::channel();
         let call = Call::ConsumerExplain(asked.consumer.clone(), sender);
         if known.inbox.call(call).is_err() {
-            asked.answer(&server, Err(ErrorCode::InsufficientResources));
+            asked.answer(&server, Err(ErrorCode::InsufficientResources.error()));
             return true;
         }
         server.tasks.clone().spawn(async move {
             let why = answer.await.ok().flatten();
-            asked.answer(&server, why.ok_or(ErrorCode::ConsumerNotFound));
+            asked.answer(&server, why.ok_or_else(|| ErrorCode::ConsumerNotFound.error()));
         });
         true
     }
@@ -90,7 +91,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn answer(&self, server: &Shared, why: Result<Explanation, ErrorCode>) {
+    fn answer(&self, server: &Shared, why: Result<Explanation, ApiError>) {
         let answer = Answer {
             stream: &self.stream,
             consumer: &self.consumer,
@@ -99,7 +100,7 @@ impl Asked {
                     text: why.to_string(),
                     why,
                 },
-                Err(code) => Outcome::Failed { error: code.error() },
+                Err(error) => Outcome::Failed { error },
             },
         };
         // Writing to memory does not fail.

@@ -42,6 +42,7 @@ mod health;
 pub(crate) mod local;
 pub(crate) mod mailbox;
 mod medium;
+mod offline;
 mod open;
 mod overview;
 pub(crate) mod publish;

@@ -345,8 +345,8 @@ fn bring_back(server: &Arc<Shared>, js: &Arc<JetStream>, gained: &[Arc<JsAccount
         let Some(&account) = gained.get(account) else {
             continue;
         };
-        if let Err(why) = recover(server, js, account, &full, stream) {
-            tracing::error!(stream = %full, "stream is offline: {why}");
+        if let Err((config, why)) = recover(server, js, account, &full, stream) {
+            account.offline.insert(stream, config.as_deref(), why);
             js.health.lose(Lost {
                 account: account.name().to_owned(),
                 stream: stream.to_owned(),
@@ -392,19 +392,19 @@ fn recover(
     account: &Arc<JsAccount>,
     full: &str,
     name: &str,
-) -> Result<(), String> {
+) -> Result<(), (Option<Box<StreamConfig>>, String)> {
     let writer = js
         .with_store(|store| store.writer(full))
         .flatten()
-        .ok_or("its writer is in use")?;
+        .ok_or_else(|| (None, "its writer is in use".to_owned()))?;
     let stored: StoredStream = serde_json::from_slice(&writer.options().config)
-        .map_err(|error| format!("its configuration cannot be read: {error}"))?;
+        .map_err(|error| (None, format!("its configuration cannot be read: {error}")))?;
     if stored.unfinished {
         tracing::warn!(stream = %full, "a restore was not finished: what there is of the stream is removed");
-        return remove(writer);
+        return remove(writer).map_err(|why| (Some(Box::new(stored.config)), why));
     }
     if let Some(why) = level::unsupported_reason(&stored.config.metadata) {
-        return Err(why);
+        return Err((Some(Box::new(stored.config)), why));
     }
     let created = Timestamp::from_unix_nanos(stored.created);
     let stream = Arc::new(Stream::new(name, created, stored.config, writer.reader()));

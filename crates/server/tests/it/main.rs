@@ -12,6 +12,7 @@ mod jetstream_local;
 mod jwt_corpus;
 mod monitor;
 mod monitor_jetstream;
+mod offline;
 mod operation;
 mod seams;
 mod sources;

@@ -108,8 +108,8 @@ impl JetStreamContext {
         stream: &str,
         make: impl FnOnce(Answer<T>) -> Call,
     ) -> Result<T, ApiError> {
-        let gone = || ErrorCode::StreamNotFound.error();
-        let stream = self.account.stream(stream).ok_or_else(gone)?;
+        let known = self.account.stream(stream);
+        let stream = known.ok_or_else(|| self.account.offline.error(stream))?;
         self.ask(&stream, make).await
     }
 

@@ -197,6 +197,8 @@ impl Task {
             Call::Claim(claim) => self.claim(claim, now),
             Call::Taken { consumer, seq } => self.taken(&consumer, seq, now),
             Call::Unclaim(consumer) => self.unclaim(&consumer, now),
+            #[cfg(test)]
+            Call::Panic => panic!("a test wants it"),
             Call::Shutdown(done) => {
                 self.each_consumer(now, |consumer, port| consumer.stop(port, Stop::Shutdown, now));
                 self.consumers.store_now(now);

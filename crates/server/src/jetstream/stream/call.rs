@@ -136,6 +136,9 @@ pub(crate) enum Call {
     },
     /// A stream does not copy from this one any more; the consumer that holds back for it goes.
     Unclaim(String),
+    /// A defect.
+    #[cfg(test)]
+    Panic,
     /// The server goes down: tell those who wait, store what is open, end.
     Shutdown(oneshot::Sender<()>),
 }
@@ -179,6 +182,8 @@ impl Call {
             // Whoever restored it hears nothing, as from a server that died.
             Self::Restored(_) => {}
             Self::Interest | Self::Gone(_) | Self::Claim(_) | Self::Taken { .. } | Self::Unclaim(_) => {}
+            #[cfg(test)]
+            Self::Panic => {}
             Self::Shutdown(done) => drop(done.send(())),
         }
     }

@@ -9,11 +9,13 @@
 //! task takes no more from the inbox meanwhile: its bound is what slows publishers down.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use windjet_protocol::jetstream::publish::{PubAck, encode_pub_error};
 use windjet_protocol::jetstream::{ApiError, ApiResponse, ErrorCode, StorageType, StreamConfig};
@@ -36,6 +38,7 @@ use crate::jetstream::account::JsAccount;
 use crate::jetstream::consumer::Now;
 use crate::jetstream::local::Outcome;
 use crate::jetstream::mailbox;
+use crate::jetstream::offline;
 use crate::jetstream::quota::Quota;
 use crate::server::Shared;
 
@@ -381,8 +384,14 @@ pub(crate) fn spawn(mut task: Task) {
     let subjects = task.config.subjects.clone();
     task.subscriptions
         .replace(&task.account.account, &task.stream, &subjects);
-    let tasks = task.server.tasks.clone();
-    tasks.spawn(task.run());
+    let (server, account, stream) = (task.server.clone(), task.account.clone(), task.stream.clone());
+    let tasks = server.tasks.clone();
+    tasks.spawn(async move {
+        // What a defect left half done goes with the task; nothing of it is looked at again.
+        if AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
+            offline::task_failed(&server, &account, &stream);
+        }
+    });
 }
 
 /// Where a stream comes from.
