@@ -10,13 +10,16 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use windjet_protocol::jetstream::account::AccountPurgeResponse;
 use windjet_protocol::jetstream::api::{self, ApiCall, ConsumerVerb, DomainTarget};
-use windjet_protocol::jetstream::{ApiError, ErrorCode};
+use windjet_protocol::jetstream::{ApiError, ErrorCode, Response};
 
 use super::JetStream;
 use super::account::JsAccount;
 use super::api as calls;
 use super::explain;
+use super::stream::call::{Answer, Call};
 use super::stream::inbox::{Push, Signal};
 use crate::account::Account;
 use crate::router::{Message, Service, Sink, Subscription, Turn, route};
@@ -170,19 +173,44 @@ impl Service for Off {
             return false;
         }
         let error: ApiError = ErrorCode::NotEnabledForAccount.error();
-        let text = match str::from_utf8(message.subject).ok().and_then(ApiCall::parse) {
+        let call = str::from_utf8(message.subject).ok().and_then(ApiCall::parse);
+        if let Some(ApiCall::AccountPurge { account: name }) = call {
+            if server.is_system(&account) {
+                purge_account(&server, name);
+                let response = AccountPurgeResponse { initiated: true };
+                answer(&account, message, Response(Ok(response)).to_vec(), turn);
+            }
+            return true;
+        }
+        let text = match call {
             Some(call) if !server.is_system(&account) || matches!(call, ApiCall::AccountInfo) => {
                 call.failure(&error)
             }
             Some(_) => Some(api::system_failure(&error)),
             None => None,
         };
-        if let (Some(reply), Some(text)) = (message.reply, text) {
-            let (_, matches) = account.matches(reply);
-            let text = Bytes::from(text);
-            route(&matches, &Message::with_shared(reply, None, b"", &text), turn);
+        if let Some(text) = text {
+            answer(&account, message, text, turn);
         }
         true
+    }
+}
+
+fn answer(account: &Account, message: &Message<'_>, text: Vec<u8>, turn: &mut Turn<'_>) {
+    let Some(reply) = message.reply else { return };
+    let (_, matches) = account.matches(reply);
+    let text = Bytes::from(text);
+    route(&matches, &Message::with_shared(reply, None, b"", &text), turn);
+}
+
+/// Deletes all streams of an account, as if its clients had.
+fn purge_account(server: &Shared, name: &str) {
+    let account = server.jetstream().and_then(|js| js.account(name));
+    let streams = account.map(|account| account.streams()).unwrap_or_default();
+    for stream in streams {
+        // Nobody waits for the answer, and a stream that is gone is what is wanted.
+        let (sender, _) = oneshot::channel();
+        drop(stream.inbox.call(Call::Delete(Answer::Local(sender))));
     }
 }
 
