@@ -437,7 +437,7 @@ impl Inner {
             Err(error) => {
                 let kind = match error.kind() {
                     Theirs::TimedOut => ErrorKind::TimedOut,
-                    Theirs::NoResponders => ErrorKind::NoResponders,
+                    Theirs::NoResponders => return Err(Error::unanswered(what)),
                     Theirs::InvalidSubject => ErrorKind::InvalidSubject,
                     Theirs::Other => ErrorKind::Protocol,
                 };

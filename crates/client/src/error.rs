@@ -9,7 +9,8 @@ use std::fmt;
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a call into the kit can fail with.
-#[derive(Debug)]
+///
+/// `{}` says what failed; `{:?}` also its kind and its causes, on one line, for a `main` that returns it.
 pub struct Error {
     kind: ErrorKind,
     /// The operation and what it was about, for people.
@@ -227,6 +228,18 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.kind)?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(here) = cause {
+            write!(f, ": {here}")?;
+            cause = here.source();
+        }
+        Ok(())
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
@@ -297,3 +310,24 @@ impl fmt::Display for ErrorKind {
 
 /// The result of a call into the kit.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_it_tells_the_reader_what_to_do() {
+        let cause =
+            Error::new(ErrorKind::StreamNotFound, "looking up the stream KV_done").with_api_code(10_059);
+        let error = Error::new(ErrorKind::NotFound, "looking up the bucket done").because(cause);
+        assert_eq!(error.to_string(), "looking up the bucket done: not found");
+        assert_eq!(
+            format!("{error:?}"),
+            "looking up the bucket done: not found (NotFound): looking up the stream KV_done: no such stream, or none \
+             stores this subject [10059]"
+        );
+        let silent = Error::unanswered("looking up S/c");
+        assert_eq!(silent.kind(), ErrorKind::NoResponders);
+        assert!(format!("{silent:?}").contains("JetStream is off"), "{silent:?}");
+    }
+}

@@ -22,6 +22,12 @@ impl Error {
         Self::new(kind, what).with_api_code(code.0).because(error)
     }
 
+    /// Nobody answered for JetStream.
+    pub(crate) fn unanswered(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NoResponders, what)
+            .because("JetStream is off at this server or for this account, or the domain is another one")
+    }
+
     /// Any error of the official client: an API error somewhere in its sources, a timeout, no responders, or another.
     pub(crate) fn reached<E>(what: impl Into<String>, error: E) -> Self
     where
@@ -41,6 +47,9 @@ impl Error {
                 kind = ErrorKind::NoResponders;
             }
             cause = here.source();
+        }
+        if kind == ErrorKind::NoResponders {
+            return Self::unanswered(what);
         }
         Self::new(kind, what).because(error)
     }

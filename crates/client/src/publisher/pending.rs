@@ -44,7 +44,6 @@ pub enum Fate {
 }
 
 /// A publish that failed, with the message.
-#[derive(Debug)]
 pub struct PublishError {
     error: Box<Error>,
     message: Option<Box<Message>>,
@@ -130,6 +129,12 @@ impl PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
+    }
+}
+
+impl fmt::Debug for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}; its fate: {:?}", self.error, self.fate)
     }
 }
 
