@@ -1,0 +1,8 @@
+//! The service as processes: used, refused, killed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
+mod client;
+mod kills;
+mod load;
+mod service;
