@@ -38,6 +38,7 @@ pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;
 mod explain;
+mod fault;
 mod health;
 pub(crate) mod local;
 pub(crate) mod mailbox;

@@ -6,6 +6,7 @@ use windjet_store::Position;
 
 use super::events::Told;
 use super::{AckMessage, Consumer, Now, Port, Pull};
+use crate::jetstream::fault::{Fault, planted};
 
 /// Messages that are looked up at once.
 const LOOKED_UP: usize = 1024;
@@ -264,7 +265,9 @@ impl Consumer {
     /// Whether another message may be in hand.
     pub(super) fn has_room(&self) -> bool {
         match usize::try_from(self.config.max_ack_pending) {
-            Ok(max) if max > 0 && self.config.ack_policy != AckPolicy::None => self.tracked.len() < max,
+            Ok(max) if max > 0 && self.config.ack_policy != AckPolicy::None => {
+                self.tracked.len() < max + usize::from(planted(Fault::WindowTooWide))
+            }
             _ => true,
         }
     }

@@ -9,6 +9,7 @@ use windjet_protocol::jetstream::{AckPolicy, ConsumerConfig, DeliverPolicy};
 use windjet_store::{Matcher, SeqRange, StreamReader};
 
 use super::{Consumer, Home};
+use crate::jetstream::fault::{Fault, planted};
 
 /// How many matches are looked up at once.
 const AHEAD: usize = 64;
@@ -140,7 +141,11 @@ impl Consumer {
         let Some(count) = self.left.count else {
             return;
         };
-        if seq < self.next || seq <= self.left.seen || !self.matcher.matches(subject) {
+        if planted(Fault::RequestSleeps)
+            || seq < self.next
+            || seq <= self.left.seen
+            || !self.matcher.matches(subject)
+        {
             return;
         }
         if self.ahead.len() as u64 == count && self.ahead.len() < REMEMBERED {

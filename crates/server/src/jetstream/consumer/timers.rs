@@ -4,6 +4,7 @@ use windjet_protocol::jetstream::{Status, Timestamp, status};
 
 use super::waiting::{NEVER, RequestDue};
 use super::{Consumer, Due, Now, Port};
+use crate::jetstream::fault::{Fault, planted};
 
 impl Consumer {
     /// When [`Consumer::expire`] must be called, on the monotonic clock.
@@ -79,7 +80,7 @@ impl Consumer {
         for seq in &seqs {
             if self.is_exhausted(*seq) {
                 self.give_up(port, *seq, now);
-            } else {
+            } else if !planted(Fault::WaitForgotten) {
                 self.tracked.enqueue(*seq);
             }
         }

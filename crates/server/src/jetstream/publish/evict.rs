@@ -8,6 +8,7 @@ use windjet_store::{SeqRange, Subject};
 
 use super::rules::Rules;
 use super::view::View;
+use crate::jetstream::fault::{Fault, planted};
 
 /// Sequences to remove, as ranges for the store.
 ///
@@ -66,7 +67,7 @@ pub(super) fn evict(
     size: u64,
     remove: &mut Removals,
 ) {
-    let mut messages = view.messages() + 1;
+    let mut messages = view.messages() + 1 + u64::from(planted(Fault::EvictionTakesMore));
     let mut bytes = view.bytes() + size;
     let size_of = |seq| view.size_of(seq).map_or(0, u64::from);
     for seq in remove.ranges().iter().flat_map(|range| range.first..=range.last) {

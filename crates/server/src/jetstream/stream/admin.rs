@@ -29,6 +29,7 @@ use super::call::{Answer, Call};
 use super::task::{Feed, Task};
 use crate::jetstream::api::{shown, stream_options};
 use crate::jetstream::consumer::{Now, Stop};
+use crate::jetstream::fault::{Fault, planted};
 use crate::jetstream::open::StoredStream;
 use crate::jetstream::read;
 
@@ -434,7 +435,7 @@ impl Task {
             return;
         }
         let (filter, last) = (request.filter.as_bytes(), self.writer.last_seq());
-        let all = filter.is_empty() || filter == b">";
+        let all = filter.is_empty() || filter == b">" || planted(Fault::PurgeTakesAll);
         let filter: &[u8] = if all { b"" } else { filter };
         let mut below = if request.seq > 0 { request.seq } else { u64::MAX };
         if request.keep > 0 {

@@ -20,6 +20,7 @@ use crate::jetstream::JetStream;
 use crate::jetstream::consumer::{
     Budget, Consumer, Delivered, Delivery, Due, Fetched, Home, Now, Port, Progress,
 };
+use crate::jetstream::fault::{Fault, planted};
 use crate::jetstream::mailbox::{self, Locals, Unconfirmed};
 use crate::jetstream::medium::off_thread;
 
@@ -169,7 +170,7 @@ impl Port for Outside<'_, '_> {
     }
 
     fn settled(&mut self, first: u64, last: u64) {
-        if !self.retains {
+        if !self.retains || planted(Fault::AckedStays) {
             return;
         }
         match self.settled.last_mut() {

@@ -20,6 +20,7 @@ use super::task::{Feed, Task};
 use super::upkeep::Upkeep;
 use crate::jetstream::JetStream;
 use crate::jetstream::consumer::Now;
+use crate::jetstream::fault::{Fault, planted};
 use crate::jetstream::local::Outcome;
 use crate::jetstream::publish::check::{Incoming, Place, Plan, Stop, check};
 use crate::jetstream::publish::counter::{Known as Counted, Total, Totals};
@@ -326,6 +327,9 @@ impl Task {
     pub(super) fn answer_publish(&mut self, item: &Item, outcome: Outcome) {
         let op = self.writer.staged_op();
         if let Some(source) = item.source() {
+            if planted(Fault::AckedBeforeDurable) {
+                return source.clone().settle(outcome);
+            }
             match outcome {
                 Outcome::Stored { seq } => self.outbox.stored(op, seq, source),
                 outcome => {

@@ -10,6 +10,7 @@ use super::consumers::STORE_WITHIN;
 use super::outbox::Out;
 use super::task::{Feed, Task};
 use crate::jetstream::consumer::Now;
+use crate::jetstream::fault::{Fault, planted};
 
 /// What one consumer stores at once.
 #[derive(Debug)]
@@ -79,6 +80,11 @@ impl Task {
             return;
         }
         let op = self.writer.staged_op();
+        let op = if planted(Fault::ConfirmedBeforeDurable) {
+            0
+        } else {
+            op
+        };
         for reply in confirms {
             self.outbox.push(op, Out::Confirm { reply });
         }
