@@ -67,7 +67,11 @@ impl Config {
         let read = std::fs::read_to_string(path);
         let missing = matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::NotFound);
         if missing && first {
-            std::fs::write(path, FIRST).with_context(|| format!("{} cannot be written", path.display()))?;
+            // Whole or not there, for another process that starts at the same time.
+            let whole = path.with_extension(format!("{}.tmp", std::process::id()));
+            std::fs::write(&whole, FIRST)
+                .and_then(|()| std::fs::rename(&whole, path))
+                .with_context(|| format!("{} cannot be written", path.display()))?;
             tracing::info!(file = %path.display(), "wrote a configuration to begin with");
             return Self::parse(FIRST);
         }

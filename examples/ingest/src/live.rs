@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use windjet_mq::{Broker, Ctx, Error, Listener, Message};
 
 /// Rows that a listener may be behind.
-const BEHIND_MAX: usize = 1024;
+const BEHIND_MAX: usize = 256;
 
 /// Who listens to which topic.
 #[derive(Debug, Default)]

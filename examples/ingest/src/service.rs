@@ -1,7 +1,7 @@
 //! Starts the parts in order and stops them in the opposite one.
 
 use std::future::IntoFuture as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,8 @@ use crate::{Args, Role, api, worker};
 
 /// How often what is written and old makes room.
 const PURGE_EVERY: Duration = Duration::from_secs(10);
+const OPEN_TRIES: u32 = 10;
+const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// What every part of the service may use.
 pub(crate) struct Shared {
@@ -67,7 +69,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     std::fs::create_dir_all(&data).with_context(|| format!("{} cannot be made", data.display()))?;
     let file = args.config.clone().unwrap_or_else(|| data.join("ingest.json"));
     let config = Config::read(&file, args.config.is_none())?;
-    let store = Store::open(&data.join("rows.db"))?;
+    let store = open_store(&data.join("rows.db")).await?;
     let holder = format!("{}-{:08x}", std::process::id(), rand::random::<u32>());
     let opened = args.broker.open(&data, &holder).await?;
     let broker = opened.broker;
@@ -115,6 +117,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     reloading.abort();
     broker.close().await?;
     Ok(consumed??)
+}
+
+/// Opens the file. Processes that make it at the same time get in each other's way for a moment.
+async fn open_store(path: &Path) -> anyhow::Result<Store> {
+    let mut tries = 0;
+    loop {
+        match Store::open(path) {
+            Err(error) if tries < OPEN_TRIES => tracing::debug!("{error:#}"),
+            opened => return opened,
+        }
+        tries += 1;
+        tokio::time::sleep(OPEN_PAUSE).await;
+    }
 }
 
 /// Consumes what this process is to write, until stopped.

@@ -48,9 +48,10 @@ impl Sharing {
         let mut tasks: JoinSet<(String, Result<(), Error>)> = JoinSet::new();
         let mut failed = Ok(());
         while !self.stop.is_cancelled() && failed.is_ok() {
-            match self.share(&ctx, &mut member, owned.len()).await {
-                Ok(Share::Spare) => {
-                    if let Some((unit, give_up)) = owned.iter().find(|(_, give_up)| !give_up.is_cancelled()) {
+            let kept = owned.iter().filter(|(_, give_up)| !give_up.is_cancelled());
+            match self.share(&ctx, &mut member, kept.clone().count()).await {
+                Ok(Share::Spare(count)) => {
+                    for (unit, give_up) in kept.take(count) {
                         tracing::info!(unit, "giving a unit up to another process");
                         give_up.cancel();
                     }
@@ -128,7 +129,7 @@ impl Sharing {
         Ok(match owned.cmp(&fair) {
             std::cmp::Ordering::Less => Share::Room((*slot * fair, fair - owned)),
             std::cmp::Ordering::Equal => Share::Even,
-            std::cmp::Ordering::Greater => Share::Spare,
+            std::cmp::Ordering::Greater => Share::Spare(owned - fair),
         })
     }
 
@@ -278,8 +279,8 @@ impl Sharing {
 
 /// How a process stands to its share.
 enum Share {
-    /// It has more.
-    Spare,
+    /// It has so many more.
+    Spare(usize),
     /// It has it.
     Even,
     /// It has less: where to begin to look for units, and how many.

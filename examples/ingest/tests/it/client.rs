@@ -12,7 +12,7 @@ use windjet_testkit::deadline::until_some;
 use windjet_testkit::process::{Process, Signal};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A running service.
 pub(crate) struct Service {

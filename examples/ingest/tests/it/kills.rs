@@ -11,7 +11,8 @@ use super::load::{Dice, Load, number};
 
 #[test]
 fn no_kill_loses_or_doubles_an_accepted_row() {
-    let (mut dice, data, load) = (Dice::new(), folder(), Load::start());
+    let (mut dice, data) = (Dice::new(), folder());
+    let load = Load::start(&[("acme", "clicks"), ("acme", "clicks"), ("globex", "clicks")]);
     println!("INGEST_SEED: {dice:?}");
     let kills = number("INGEST_KILLS").unwrap_or(8);
     for _ in 0..kills {

@@ -1,5 +1,6 @@
 //! Publishers that go on through every crash, and the count at the end.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,8 +11,8 @@ use serde_json::json;
 
 use super::client::{ask, rows, wait};
 
-/// Where rows go: tenant and table of each publisher. Two share a table.
-const PUBLISHERS: [(&str, &str); 3] = [("acme", "clicks"), ("acme", "clicks"), ("globex", "clicks")];
+/// Tenant and table.
+pub(crate) type Table = (&'static str, &'static str);
 
 /// What the publishers and the test share.
 #[derive(Default)]
@@ -26,18 +27,21 @@ struct World {
 /// Publishers under way. Each sends its numbers one after the other, and a number until it is accepted.
 pub(crate) struct Load {
     world: Arc<World>,
+    tables: Vec<Table>,
     publishers: Vec<JoinHandle<u64>>,
 }
 
 impl Load {
-    pub(crate) fn start() -> Self {
+    /// One publisher for each of the tables; several may share one.
+    pub(crate) fn start(tables: &[Table]) -> Self {
         let world = Arc::<World>::default();
-        let publishers = (0..PUBLISHERS.len()).map(|publisher| {
+        let publishers = tables.iter().copied().enumerate().map(|(publisher, table)| {
             let world = Arc::clone(&world);
-            std::thread::spawn(move || world.publish(publisher))
+            std::thread::spawn(move || world.publish(publisher, table))
         });
         Self {
             publishers: publishers.collect(),
+            tables: tables.to_vec(),
             world,
         }
     }
@@ -61,8 +65,9 @@ impl Load {
             .map(|publisher| publisher.join().unwrap())
             .collect();
         let accepted = sent.iter().sum();
-        let tables = [("acme", "clicks"), ("globex", "clicks")];
-        let count = || tables.iter().map(|(tenant, _)| count(addr, tenant)).sum::<u64>();
+        let tables: BTreeSet<Table> = self.tables.iter().copied().collect();
+        let tenants: BTreeSet<&str> = tables.iter().map(|(tenant, _)| *tenant).collect();
+        let count = || tenants.iter().map(|tenant| count(addr, tenant)).sum::<u64>();
         wait("every accepted row", || count() >= accepted);
         let mut written: Vec<Vec<u64>> = vec![Vec::new(); sent.len()];
         for (tenant, table) in tables {
@@ -70,7 +75,7 @@ impl Load {
                 let publisher = usize::try_from(row["p"].as_u64().unwrap()).unwrap();
                 let number = row["n"].as_u64().unwrap();
                 assert_eq!(key, format!("{publisher}-{number}"));
-                assert_eq!(PUBLISHERS[publisher], (tenant, table));
+                assert_eq!(self.tables[publisher], (tenant, table));
                 written[publisher].push(number);
             }
         }
@@ -86,7 +91,8 @@ impl Load {
     }
 }
 
-fn count(addr: SocketAddr, tenant: &str) -> u64 {
+/// Rows that a tenant has.
+pub(crate) fn count(addr: SocketAddr, tenant: &str) -> u64 {
     let answer = ask(addr, "GET", &format!("/v1/tenants/{tenant}"), &[], b"")
         .unwrap()
         .json();
@@ -96,8 +102,7 @@ fn count(addr: SocketAddr, tenant: &str) -> u64 {
 
 impl World {
     /// Sends until stopped; how many were accepted.
-    fn publish(&self, publisher: usize) -> u64 {
-        let (tenant, table) = PUBLISHERS[publisher];
+    fn publish(&self, publisher: usize, (tenant, table): Table) -> u64 {
         let path = format!("/v1/tenants/{tenant}/tables/{table}/rows");
         let (mut number, mut turn) = (0, publisher);
         while !self.stop.load(Ordering::Relaxed) {

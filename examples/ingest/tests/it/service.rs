@@ -177,6 +177,24 @@ fn a_listener_that_comes_back_gets_what_it_missed_once_and_in_order() {
 }
 
 #[test]
+fn a_listener_that_falls_behind_misses_nothing() {
+    const ROWS: usize = 1200;
+    let data = folder();
+    let service = Service::start(data.path(), &[]);
+    let mut events = Events::listen(service.addr, "clicks", None);
+    // More than sockets and channels hold while nobody reads.
+    let filler = "x".repeat(16 << 10);
+    for n in 0..ROWS {
+        let row = json!({ "n": n, "filler": filler }).to_string();
+        assert_eq!(service.send("clicks", &format!("k{n}"), &row).status, 202);
+    }
+    for n in 0..ROWS {
+        assert_eq!(events.next().1["n"], n);
+    }
+    service.stop();
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     let data = folder();
     let service = Service::start(data.path(), &["--max-row", "1000", "--max-in-flight", "1"]);
