@@ -85,6 +85,8 @@ impl Consumer {
             self.sweep(port, now);
         }
         if request.no_wait {
+            // The timers of this moment come after its requests.
+            self.expire_waits(port, now);
             self.check_no_wait(request, now)?;
         }
         if self.waiting.len() >= max {

@@ -72,7 +72,8 @@ impl Consumer {
         }
     }
 
-    fn expire_waits(&mut self, port: &mut dyn Port, now: Now) -> bool {
+    /// What was not acknowledged in time goes out again, or is given up.
+    pub(super) fn expire_waits(&mut self, port: &mut dyn Port, now: Now) -> bool {
         if self.tracked.len() == 0 {
             return false;
         }

@@ -393,6 +393,13 @@ impl Program {
 
     /// Fetches, and looks whether what must be delivered was.
     async fn fetch(&mut self, life: &mut Life, n: usize) -> Result<(), String> {
+        if self.rng.random_bool(0.1) {
+            // Nobody has looked at the clock since.
+            self.clock
+                .advance(Duration::from_millis(self.rng.random_range(1..1500)));
+            let now = self.now();
+            self.model.age(now);
+        }
         let expected = self.model.deliverable(n, self.now());
         let others = life.waiting.iter().any(|waiting| waiting.consumer == n);
         let options = FetchOptions::new(self.rng.random_range(1..4)).no_wait();

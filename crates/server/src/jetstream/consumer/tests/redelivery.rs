@@ -19,6 +19,26 @@ fn what_expires_together_comes_again_in_order_and_before_new() {
     assert_eq!(bench.line(), "a: 4/8 x2 p0");
 }
 
+/// The simulation found it: with the window full, the request ended with nothing, or stayed, though what filled the window was
+/// to go out again.
+#[test]
+fn a_request_that_does_not_wait_gets_what_is_due_before_the_timer_is_looked_at() {
+    let json = r#"{"durable_name":"C","ack_policy":"explicit","ack_wait":100000000,"max_ack_pending":1}"#;
+    let mut bench = Bench::start(&xs(2), json);
+    bench.pull("a", "1");
+    assert_eq!(bench.line(), "a: 1/1 x1 p1");
+    bench.move_to(bench.now.mono + 100 * MS);
+    bench.pull("a", r#"{"no_wait":true}"#);
+    assert_eq!(bench.line(), "a: 1/2 x2 p1");
+    // Also when there is nothing else.
+    let mut bench = Bench::start(&xs(1), WAIT);
+    bench.pull("a", "1");
+    bench.out();
+    bench.move_to(bench.now.mono + 100 * MS);
+    bench.pull("a", r#"{"no_wait":true}"#);
+    assert_eq!(bench.line(), "a: 1/2 x2 p0");
+}
+
 #[test]
 fn waiting_to_go_out_again_costs_no_delivery() {
     let mut bench = Bench::start(&["x"], WAIT);
