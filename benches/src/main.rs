@@ -10,7 +10,8 @@
 //!
 //! Where to look: `scenario` says what is measured (one file per family), `flood` and `pingpong` are the
 //! two load loops over raw sockets, `frames` and `session` the little they know of the wire, `peer` the same for JetStream, `server`
-//! starts and stops the processes, `compare` orders the rounds, `report` writes the table.
+//! starts and stops the processes, `compare` orders the rounds, `report` writes the table. `kit` compares the
+//! client kit with the official client instead.
 //!
 //! ```text
 //! cargo run --release -p windjet-bench -- compare --ours target/release/windjet --reference nats-server
@@ -26,6 +27,7 @@
 mod compare;
 mod flood;
 mod frames;
+mod kit;
 mod machine;
 mod metric;
 mod peer;
@@ -56,6 +58,8 @@ enum Command {
     Compare(compare::Args),
     /// Run one scenario on one server for some time, so that a profiler can be attached.
     Profile(profile::Args),
+    /// Run the client kit and the official client in alternating rounds on one server, and print the ratios.
+    Kit(kit::Args),
     /// List the scenarios.
     List,
     /// Publish into a server of this very process; started by a scenario.
@@ -77,6 +81,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Compare(args) => compare::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Kit(args) => kit::run(&args),
         Command::Inside(args) => scenario::run_inside(&args),
         Command::List => {
             for scenario in scenario::all() {

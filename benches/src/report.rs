@@ -162,7 +162,7 @@ pub(crate) fn rows(result: &ScenarioResult) -> String {
 }
 
 /// Three to four significant digits, thousands grouped.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     if value < 10.0 {
         return format!("{value:.2}");
     }

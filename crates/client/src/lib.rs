@@ -23,6 +23,7 @@ pub mod client;
 pub mod config;
 pub mod connector;
 pub mod consumer;
+mod crew;
 pub mod delivery;
 pub mod error;
 pub mod handler;

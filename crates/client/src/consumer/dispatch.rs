@@ -1,12 +1,10 @@
 //! From a delivery to a running handler, within bounds.
 //!
 //! A [`Dispatcher`] belongs to one run of one consumer, pull or push. It runs handlers in its own task, a few at a time in
-//! tasks of its own, or on the client's worker pool; there, a message without a place is treated as
+//! the tasks of a [`Crew`], or on the client's worker pool; there, a message without a place is treated as
 //! [`Backpressure`] says. Dropping it aborts the handlers that it runs itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::task::JoinSet;
 
 use super::pipeline::{self, Rules};
 use super::pool::WorkerPool;
@@ -14,6 +12,7 @@ use super::pull::ProcessOptions;
 use super::vitals::Vitals;
 use crate::client::Inner;
 use crate::config::Backpressure;
+use crate::crew::{Crew, Job};
 use crate::delivery::Delivery;
 use crate::error::{ErrorKind, Result};
 use crate::handler::BoxHandler;
@@ -25,7 +24,7 @@ pub(super) struct Dispatcher {
     options: ProcessOptions,
     mode: Backpressure,
     pool: Option<WorkerPool>,
-    running: JoinSet<Result<()>>,
+    running: Crew<Work>,
 }
 
 impl Dispatcher {
@@ -44,7 +43,7 @@ impl Dispatcher {
             mode: config.backpressure.mode,
             pool: config.consumer.worker_pool_enabled.then(|| inner.pool()),
             options,
-            running: JoinSet::new(),
+            running: Crew::new(),
         }
     }
 
@@ -67,29 +66,25 @@ impl Dispatcher {
 
     /// Whether one more may be begun without waiting for another one.
     pub(super) fn has_room(&self) -> bool {
-        self.running.len() < self.width()
+        self.running.busy() < self.width()
     }
 
     /// Whether handlers, or messages on their way to the pool, are in tasks of their own.
     pub(super) fn is_busy(&self) -> bool {
-        !self.running.is_empty()
+        self.running.busy() > 0
     }
 
     /// Takes in what has ended.
     pub(super) fn reap(&mut self) -> Result<()> {
-        while let Some(ended) = self.running.try_join_next() {
-            // A handler's panic is caught before it gets here.
-            ended.unwrap_or(Ok(()))?;
+        while let Some(ended) = self.running.try_next() {
+            ended?;
         }
         Ok(())
     }
 
     /// Waits until one of the tasks has ended; for ever if there is none.
     pub(super) async fn join_next(&mut self) -> Result<()> {
-        match self.running.join_next().await {
-            Some(ended) => ended.unwrap_or(Ok(())),
-            None => std::future::pending().await,
-        }
+        self.running.next().await
     }
 
     /// Begins with a message: to its end when handlers run one at a time, else until it is under way.
@@ -97,22 +92,23 @@ impl Dispatcher {
         if self.pool.is_none() && self.options.concurrency > 1 {
             return self.spawn(delivery);
         }
-        self.work().run(delivery).await
+        self.work(delivery).run().await
     }
 
     /// Begins with a message in a task of its own, whatever the concurrency.
     pub(super) fn spawn(&mut self, delivery: Delivery) -> Result<()> {
-        let work = self.work();
-        self.running.spawn(async move { work.run(delivery).await });
+        self.reap()?;
+        let work = self.work(delivery);
+        self.running.begin(work);
         if let Some(meters) = &self.rules.meters {
-            meters.batch_inflight.set(self.running.len() as f64);
+            meters.batch_inflight.set(self.running.busy() as f64);
         }
-        self.reap()
+        Ok(())
     }
 
     /// Waits for all handlers that run in tasks of their own.
     pub(super) async fn finish(&mut self) {
-        while self.running.join_next().await.is_some() {}
+        self.running.finish().await;
     }
 
     /// Tasks at a time. Messages go to the pool one after another, in their order.
@@ -124,8 +120,9 @@ impl Dispatcher {
         }
     }
 
-    fn work(&self) -> Work {
+    fn work(&self, delivery: Delivery) -> Work {
         Work {
+            delivery,
             handler: self.handler.clone(),
             rules: Arc::clone(&self.rules),
             pool: self.pool.clone(),
@@ -135,8 +132,9 @@ impl Dispatcher {
     }
 }
 
-/// What one message needs to be handled.
+/// A message, and what it needs to be handled.
 struct Work {
+    delivery: Delivery,
     handler: BoxHandler,
     rules: Arc<Rules>,
     pool: Option<WorkerPool>,
@@ -144,22 +142,24 @@ struct Work {
     delay: Option<Arc<crate::ops::adaptive::AdaptivePressure>>,
 }
 
-impl Work {
-    async fn run(self, delivery: Delivery) -> Result<()> {
-        match self.pool.clone() {
-            Some(pool) => self.submit(&pool, delivery).await,
+impl Job for Work {
+    async fn run(mut self) -> Result<()> {
+        match self.pool.take() {
+            Some(pool) => self.submit(&pool).await,
             None => {
-                pipeline::run(delivery, &self.handler, &self.rules).await;
+                pipeline::run(self.delivery, &self.handler, &self.rules).await;
                 Ok(())
             }
         }
     }
+}
 
+impl Work {
     /// Gives a message to the pool, or does with it what the settings say when there is no room.
-    async fn submit(self, pool: &WorkerPool, delivery: Delivery) -> Result<()> {
+    async fn submit(self, pool: &WorkerPool) -> Result<()> {
         // The task owns the delivery from the start; a refused one gives it back.
         let (handler, rules) = (self.handler, Arc::clone(&self.rules));
-        let held = Arc::new(Mutex::new(Some(delivery)));
+        let held = Arc::new(Mutex::new(Some(self.delivery)));
         let taken = Arc::clone(&held);
         let task = async move {
             let delivery = taken.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -9,12 +9,13 @@ use async_nats::{Client as Nats, HeaderValue, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde::Serialize;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{HEADER_SERVICE_ERROR, HEADER_SERVICE_ERROR_CODE};
 use crate::client::Inner;
+use crate::crew::{Crew, Job};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Disposition, HandlerError, guarded};
 use crate::message::headers::sanitized;
@@ -156,11 +157,12 @@ impl Responder {
         let stop = self.inner.intake.child_token();
         let (inner, stopped, handler) = (Arc::downgrade(&self.inner), stop.clone(), Arc::new(handler));
         let task = self.inner.workers.spawn(async move {
-            let mut running = JoinSet::new();
+            let mut running = Crew::new();
             let mut draining = false;
             loop {
-                while running.len() >= options.concurrency {
-                    running.join_next().await;
+                while running.busy() >= options.concurrency {
+                    // A handler's failure is answered and told where it is handled.
+                    let _ = running.next().await;
                 }
                 let next = tokio::select! {
                     biased;
@@ -178,15 +180,41 @@ impl Responder {
                     break;
                 };
                 let handler = Arc::clone(&handler);
-                running.spawn(async move { answer(message, inner, handler.as_ref(), options).await });
+                while running.try_next().is_some() {}
+                running.begin(Answer {
+                    message,
+                    inner,
+                    handler,
+                    options,
+                });
             }
-            while running.join_next().await.is_some() {}
+            running.finish().await;
         });
         Ok(Subscription {
             subject: subject.to_owned(),
             stop,
             task,
         })
+    }
+}
+
+/// A request to be answered.
+struct Answer<F> {
+    message: async_nats::Message,
+    inner: Arc<Inner>,
+    handler: Arc<F>,
+    options: RespondOptions,
+}
+
+impl<F, Fut, E> Job for Answer<F>
+where
+    F: Fn(Arc<Call>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = std::result::Result<(), E>> + Send + 'static,
+    E: Into<HandlerError>,
+{
+    async fn run(self) -> Result<()> {
+        answer(self.message, self.inner, self.handler.as_ref(), self.options).await;
+        Ok(())
     }
 }
 
