@@ -166,6 +166,22 @@ pub struct StoreOptions {
     pub fault: Option<crate::fault::Fault>,
 }
 
+impl StoreOptions {
+    /// The sizes of journal files in whole pages, as those of files that are made.
+    pub(crate) fn in_pages(mut self) -> Self {
+        let page = crate::journal::frame::PAGE as u64;
+        let sizes = [
+            &mut self.journal_first,
+            &mut self.journal_file_max,
+            &mut self.journal_max,
+        ];
+        for size in sizes {
+            *size = (*size / page).max(1) * page;
+        }
+        self
+    }
+}
+
 impl Default for StoreOptions {
     fn default() -> Self {
         const MIB: u64 = 1 << 20;

@@ -18,8 +18,10 @@ pub struct BrokerConfig {
     pub addr: String,
     /// Folder of the streams; made with its parents when missing. Default: `data/nats`.
     pub data_dir: PathBuf,
-    /// Most disk for all streams together, in MiB. 0: no budgets; the server then takes at most three quarters of what is
-    /// free on the disk. Default: 1024.
+    /// Disk for all streams together, in MiB, at least 4: the folder's files take at most a tenth more. The streams have
+    /// [shares](StreamLimits) of it, the rest is for the store itself. Below 30, a message may not be as long as 1 MiB
+    /// but a 32nd of what the files may take. 0: no budgets; the server then takes at most three quarters of what is free on the disk.
+    /// Default: 1024.
     pub max_store_mb: u64,
     /// Which subjects workers publish on. Default: plain.
     pub layout: Layout,
@@ -54,6 +56,11 @@ impl BrokerConfig {
     pub fn store_cap(&self) -> Option<u64> {
         (self.max_store_mb > 0).then(|| self.max_store_mb.saturating_mul(MIB))
     }
+
+    /// What the folder's files may take: the cap and a tenth.
+    pub(crate) fn file_budget(&self) -> Option<u64> {
+        self.store_cap().map(|cap| cap / 10 * 11)
+    }
 }
 
 /// Authentication of workers: each has a key of its own.
@@ -74,7 +81,8 @@ pub struct Tls {
     pub client_ca_file: Option<PathBuf>,
 }
 
-/// Ages and shares of the disk cap. The shares are percent; logs are the first to lose data, statuses never do silently.
+/// Ages and shares of the disk cap. The shares are percent, 75 together at most, because the store needs room of its own;
+/// logs are the first to lose data, statuses never do silently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Age of statuses. Default: 24 h.
@@ -87,9 +95,9 @@ pub struct StreamLimits {
     pub cancel_age: Duration,
     /// Age of dead letters. Default: 7 days.
     pub dead_age: Duration,
-    /// Share of statuses. When it is used up, publishers get an error. Default: 20.
+    /// Share of statuses. When it is used up, publishers get an error. Default: 15.
     pub task_share: u8,
-    /// Share of output. When it is used up, the oldest goes. Default: 65.
+    /// Share of output. When it is used up, the oldest goes. Default: 45.
     pub logs_share: u8,
     /// Share of registrations. Default: 5.
     pub worker_share: u8,
@@ -108,8 +116,8 @@ impl Default for StreamLimits {
             worker_age: HOUR * 24,
             cancel_age: Duration::from_secs(300),
             dead_age: HOUR * 24 * 7,
-            task_share: 20,
-            logs_share: 65,
+            task_share: 15,
+            logs_share: 45,
             worker_share: 5,
             cancel_share: 5,
             dead_share: 5,

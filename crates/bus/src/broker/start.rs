@@ -28,6 +28,7 @@ pub(super) async fn start(config: &BrokerConfig) -> Result<Running, BusError> {
             "start: authentication needs the identity layout, or permissions could not tell workers apart",
         ));
     }
+    check_store(config)?;
     // Said at once and clearly; the server itself opens its store before it listens.
     std::net::TcpListener::bind(address).map_err(|error| bind_error(address, error))?;
     let lock = take_folder(&config.data_dir)?;
@@ -41,6 +42,11 @@ pub(super) async fn start(config: &BrokerConfig) -> Result<Running, BusError> {
         .jetstream(&config.data_dir)
         .configure(|options| {
             options.auth.users = users;
+            if let Some(budget) = config.file_budget() {
+                options.storage_budget = Some(budget);
+                let longest = i64::try_from(budget / MESSAGE_SHARE).unwrap_or(i64::MAX);
+                options.max_payload = options.max_payload.min(longest);
+            }
             if let Some(jetstream) = &mut options.jetstream {
                 jetstream.max_file_store = config.store_cap();
             }
@@ -77,6 +83,39 @@ pub(super) async fn start(config: &BrokerConfig) -> Result<Running, BusError> {
         workers: parking_lot::Mutex::new(workers),
         _lock: lock,
     })
+}
+
+/// The part of the folder's budget that one message may be long, which the store's journal bears.
+const MESSAGE_SHARE: u64 = 32;
+/// The least cap, MiB.
+const CAP_MIN: u64 = 4;
+/// Percent of the cap that the streams' messages may take. The rest, and a tenth more, is for journal, ballast, manifest,
+/// what frames messages in files, and what is not compacted yet.
+const SHARES_MAX: u32 = 75;
+
+fn check_store(config: &BrokerConfig) -> Result<(), BusError> {
+    let wrong = |text: String| Err(BusError::new(ErrorKind::Config, format!("start: {text}")));
+    let cap = config.max_store_mb;
+    if cap > 0 && cap < CAP_MIN {
+        return wrong(format!(
+            "max_store_mb is {cap}; it must be at least {CAP_MIN}, or 0 for no cap"
+        ));
+    }
+    let s = &config.streams;
+    let shares = [
+        s.task_share,
+        s.logs_share,
+        s.worker_share,
+        s.cancel_share,
+        s.dead_share,
+    ];
+    let sum: u32 = shares.map(u32::from).iter().sum();
+    if sum > SHARES_MAX || shares.contains(&0) {
+        return wrong(format!(
+            "the shares of the streams are {shares:?} percent; each must be at least 1, and all together at most {SHARES_MAX}"
+        ));
+    }
+    Ok(())
 }
 
 /// A URL that can be dialled from this machine, also when the broker listens everywhere.

@@ -1,5 +1,6 @@
 //! Provisioning: idempotent, mends drift, refuses what a live stream cannot become.
 
+use std::path::Path;
 use std::time::Duration;
 
 use windjet_bus::broker::StreamLimits;
@@ -8,7 +9,7 @@ use windjet_bus::{Broker, Bus, ErrorKind, Layout};
 use windjet_protocol::jetstream::{RetentionPolicy, StorageType, StreamConfig};
 use windjet_server::Server;
 
-use crate::support::{Kind, LIMIT, Setup, bytes, config, token};
+use crate::support::{Kind, LIMIT, Setup, bytes, config, token, until};
 
 async fn stored() -> Setup {
     let setup = Setup::new(Kind::InProcess).await;
@@ -124,27 +125,79 @@ async fn t4_a_stream_that_cannot_become_what_is_wanted_is_an_error_and_stays_as_
 }
 
 on_both! {
-    /// B-12, W-17: output twice as large as the whole cap never makes a status fail, and stays within its share. That the files
-    /// stay near the cap is not shown here, and does not hold: docs/status.md.
+    /// B-12, W-17: output twice as large as the whole cap never makes a status fail, stays within its share, and the folder's
+    /// files never take more than the cap and a tenth. The folder was written under a larger cap, and comes down.
     async fn b12_w17_output_that_fills_its_share_never_refuses_a_status(setup: Setup) {
         const CAP: u64 = 8 * 1024 * 1024;
         let mut setup = setup;
         let mut config = setup.broker.config().clone();
+        let folder = config.data_dir.clone();
         setup.broker.shutdown(LIMIT).await.unwrap();
         config.max_store_mb = 8;
         setup.broker = Broker::new(config);
         setup.broker.start().await.unwrap();
+        until("the files come down", || async { size_of(&folder) <= CAP / 10 * 11 }).await;
         let client = setup.client().await;
-        let chunk = bytes(&"x".repeat(64 * 1024));
-        for number in 0..256_u32 {
-            client.publish_task_log(&token("t1"), chunk.clone()).await.unwrap();
-            client.publish_task_status(&token("j1"), bytes(&number.to_string())).await.unwrap();
-            let logs = setup.js().stream_info(STREAM_LOGS).await.unwrap().state;
-            assert!(logs.bytes <= CAP * 65 / 100, "{} bytes of output", logs.bytes);
+        let mut most = 0;
+        for (len, count) in [(64 * 1024, 256_u32), (1024, 2000)] {
+            let chunk = bytes(&"x".repeat(len));
+            for number in 0..count {
+                client.publish_task_log(&token("t1"), chunk.clone()).await.unwrap();
+                if number % 8 == 0 {
+                    client.publish_task_status(&token("j1"), bytes(&number.to_string())).await.unwrap();
+                    let logs = setup.js().stream_info(STREAM_LOGS).await.unwrap().state;
+                    assert!(logs.bytes <= CAP * 45 / 100, "{} bytes of output", logs.bytes);
+                    let files = size_of(&folder);
+                    most = most.max(files);
+                    assert!(files <= CAP / 10 * 11, "{files} bytes of files after {number} chunks of {len}");
+                }
+            }
         }
-        assert_eq!(setup.messages(STREAM_TASK).await, 256);
+        assert!(most > CAP / 2, "{most} bytes: the folder that was measured is not the one in use");
+        assert_eq!(setup.messages(STREAM_TASK).await, 32 + 250);
         let logs = setup.js().stream_info(STREAM_LOGS).await.unwrap().state;
-        assert!(logs.first_seq > 1 && logs.last_seq == 256, "{logs:?}");
+        assert!(logs.first_seq > 1 && logs.last_seq == 2256, "{logs:?}");
         client.drain(LIMIT).await.unwrap();
+        setup.restart().await;
+        assert_eq!(setup.messages(STREAM_TASK).await, 32 + 250);
+        assert_eq!(setup.messages(STREAM_LOGS).await, logs.messages);
+        let files = size_of(&folder);
+        assert!(files <= CAP / 10 * 11, "{files} bytes of files after a restart");
     }
+}
+
+/// A start whose shares leave the store no room, or whose cap is less than any store keeps to, says so at once.
+#[tokio::test]
+async fn b12_a_cap_that_cannot_be_kept_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(&folder);
+    config.max_store_mb = 3;
+    let error = Broker::new(config.clone()).start().await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Config) && error.to_string().contains("at least 4"),
+        "{error}"
+    );
+    config.max_store_mb = 64;
+    config.streams.logs_share = 60;
+    let error = Broker::new(config).start().await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Config) && error.to_string().contains("at most 75"),
+        "{error}"
+    );
+}
+
+/// Bytes of all files below a folder.
+fn size_of(folder: &Path) -> u64 {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        sum += match entry.metadata() {
+            Ok(of) if of.is_dir() => size_of(&entry.path()),
+            Ok(of) => of.len(),
+            // The store removed it meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => panic!("{error}"),
+        };
+    }
+    sum
 }

@@ -100,7 +100,11 @@ pub(crate) fn durability(config: &StreamConfig, default: Durability) -> Durabili
 /// The share of a memory budget that the store's cache of blocks gets, and its tails; what is left is for receivers.
 const BUDGET_SHARE: u64 = 4;
 /// The share of a storage budget that the journal gets; its ballast takes a little more.
-const JOURNAL_SHARE: u64 = 8;
+const JOURNAL_SHARE: u64 = 12;
+/// The share of a storage budget up to which segments are joined, which takes as much once more while it is done.
+const SEGMENT_SHARE: u64 = 24;
+/// The share of a storage budget at which the manifest is written anew. There are two copies, and four meanwhile.
+const MANIFEST_SHARE: u64 = 128;
 
 /// The store's sizes under the server's budgets.
 pub(crate) fn store_options(options: &Options, own_disk: bool) -> StoreOptions {
@@ -124,7 +128,8 @@ pub(crate) fn store_options(options: &Options, own_disk: bool) -> StoreOptions {
         let file = usize::try_from(store.journal_file_max).unwrap_or(usize::MAX);
         store.frame_max = store.frame_max.min(file / 2);
         store.fragment = store.fragment.min(store.frame_max / 2);
-        store.segment_max = store.segment_max.min(budget / JOURNAL_SHARE);
+        store.segment_max = store.segment_max.min(budget / SEGMENT_SHARE);
+        store.manifest_max = store.manifest_max.min(budget / MANIFEST_SHARE);
     }
     store
 }

@@ -15,6 +15,8 @@ use crate::config::format_duration;
 
 /// Below it the journal could not take a message of the usual largest size and its headers.
 const STORAGE_BUDGET_MIN: u64 = 32 << 20;
+/// For messages that may not be so large.
+const STORAGE_BUDGET_LEAST: u64 = 4 << 20;
 
 /// What is wrong with a set of options: one line a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -123,9 +125,13 @@ impl Options {
     }
 
     fn check_jetstream(&self, problems: &mut Vec<String>) {
-        if let Some(budget) = self.storage_budget.filter(|budget| *budget < STORAGE_BUDGET_MIN) {
+        let least = u64::try_from(self.max_payload)
+            .unwrap_or(0)
+            .saturating_mul(32)
+            .clamp(STORAGE_BUDGET_LEAST, STORAGE_BUDGET_MIN);
+        if let Some(budget) = self.storage_budget.filter(|budget| *budget < least) {
             problems.push(format!(
-                "storage_budget ({budget}) must be at least {STORAGE_BUDGET_MIN} bytes"
+                "storage_budget ({budget}) must be at least {least} bytes"
             ));
         }
         let Some(jetstream) = &self.jetstream else {

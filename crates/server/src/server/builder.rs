@@ -154,10 +154,11 @@ impl Builder {
     }
 
     /// Most bytes that the files of JetStream's folder take together: journal, segments, manifest and the ballast for a
-    /// full disk. The journal and its ballast take about a quarter of a small budget. Over it the store behaves as on a
+    /// full disk. The journal and its ballast take about a sixth of a small budget. Over it the store behaves as on a
     /// full disk: publishes are refused with [`ErrorCode::InsufficientStorage`](crate::jetstream::ErrorCode), reads and
-    /// deletions go on, and publishes are taken again when there is room. A message may be a sixteenth of the budget long.
-    /// At least 32 MiB. Default: no bound. [`Server::storage`] tells the use.
+    /// deletions go on, and publishes are taken again when there is room. A folder that has more at the start is brought down.
+    /// At least 32 MiB, or 32 times `max_payload` where that is less, and never less than 4 MiB. Default: no bound.
+    /// [`Server::storage`] tells the use.
     pub fn storage_budget(mut self, bytes: u64) -> Self {
         self.options.storage_budget = Some(bytes);
         self

@@ -211,7 +211,7 @@ async fn a_full_storage_budget_refuses_publishes_until_there_is_room() {
         panic!("{refusal}");
     };
     assert!(error.is(ErrorCode::InsufficientStorage), "{error:?}");
-    // Journal and ballast take a quarter; most of the rest is messages.
+    // Journal and ballast take a sixth; most of the rest is messages.
     assert!(acked * (PAYLOAD as u64) > BUDGET / 2, "{acked} messages");
 
     for seq in [1, acked] {

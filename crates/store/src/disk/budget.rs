@@ -4,6 +4,10 @@
 //! write and removal, are what the directory takes; a write that would take it over the budget fails with `StorageFull`
 //! before it reaches the medium, and the store does what it does on a full disk: appends are refused, what frees space
 //! goes on, appends resume by themselves. A removed file counts no more, also while a handle on it is open.
+//!
+//! A directory that has more than the budget when it is counted, because another budget or none was in force when it was
+//! written, may take as much more as its journal and manifest have, which is what the store needs to write the journal out and
+//! to begin another manifest. This bound comes down with every file that goes, until it is the budget; it never rises again.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::{Disk, DiskFile, DiskLock, LockError};
+use crate::journal::journal_slot;
+use crate::manifest::manifest_pair;
 
 /// See the module's page. Cloning gives another handle on the same count.
 #[derive(Debug, Clone)]
@@ -25,6 +31,10 @@ pub struct BudgetDisk {
 struct Count {
     used: AtomicU64,
     budget: u64,
+    /// What is in force: the budget, or more for as long as there is more than that.
+    limit: AtomicU64,
+    /// What a directory over its budget may take more.
+    slack: u64,
     files: Mutex<HashMap<String, Arc<Mutex<Length>>>>,
 }
 
@@ -43,7 +53,7 @@ impl BudgetDisk {
     /// What the medium reports.
     pub fn new(disk: Arc<dyn Disk>, budget: Option<u64>) -> io::Result<Self> {
         let mut files = HashMap::new();
-        let mut used = 0;
+        let (mut used, mut slack) = (0, 0);
         for name in disk.list()? {
             let bytes = match disk.open(&name).and_then(|file| file.len()) {
                 Ok(bytes) => bytes,
@@ -51,17 +61,28 @@ impl BudgetDisk {
                 Err(error) => return Err(error),
             };
             used += bytes;
+            if journal_slot(&name).is_some() || manifest_pair(&name).is_some() {
+                slack += bytes;
+            }
             let length = Length {
                 bytes,
                 removed: false,
             };
             files.insert(name, Arc::new(Mutex::new(length)));
         }
+        let budget = budget.unwrap_or(u64::MAX);
+        let limit = if used > budget {
+            used.saturating_add(slack)
+        } else {
+            budget
+        };
         Ok(Self {
             disk,
             count: Arc::new(Count {
                 used: AtomicU64::new(used),
-                budget: budget.unwrap_or(u64::MAX),
+                budget,
+                limit: AtomicU64::new(limit),
+                slack,
                 files: Mutex::new(files),
             }),
         })
@@ -103,10 +124,21 @@ impl BudgetDisk {
 impl Count {
     /// Takes `bytes` more, or nothing if that is over the budget.
     fn take(&self, bytes: u64) -> bool {
-        let within = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.budget);
+        let limit = self.limit.load(Ordering::Relaxed);
+        let within = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
             .is_ok()
+    }
+
+    /// Counts so many bytes no more.
+    fn give_back(&self, bytes: u64) {
+        let used = self
+            .used
+            .fetch_sub(bytes, Ordering::Relaxed)
+            .saturating_sub(bytes);
+        let needed = used.saturating_add(self.slack).max(self.budget);
+        self.limit.fetch_min(needed, Ordering::Relaxed);
     }
 }
 
@@ -126,7 +158,7 @@ impl Disk for BudgetDisk {
         if let Some(length) = self.count.files.lock().remove(name) {
             let mut length = length.lock();
             length.removed = true;
-            self.count.used.fetch_sub(length.bytes, Ordering::Relaxed);
+            self.count.give_back(length.bytes);
         }
         Ok(())
     }
@@ -145,6 +177,11 @@ impl Disk for BudgetDisk {
 
     fn boot_id(&self) -> Option<u128> {
         self.disk.boot_id()
+    }
+
+    fn room(&self) -> Option<u64> {
+        let limit = self.count.limit.load(Ordering::Relaxed);
+        (limit != u64::MAX).then(|| limit.saturating_sub(self.used()))
     }
 }
 
@@ -178,7 +215,7 @@ impl DiskFile for BudgetFile {
             // Any part of it may be there.
             Err(_) => self.file.len().map_or(end, |len| len.clamp(length.bytes, end)),
         };
-        self.count.used.fetch_sub(end - now, Ordering::Relaxed);
+        self.count.give_back(end - now);
         length.bytes = now;
         written
     }
@@ -216,6 +253,30 @@ mod tests {
         disk.remove("b").unwrap();
         b.write_at(&[5; 1000], 0).unwrap();
         assert_eq!(disk.used(), 0);
+    }
+
+    #[test]
+    fn what_is_over_the_budget_at_first_comes_down_to_it_and_never_rises_again() {
+        let sim = SimDisk::new(1);
+        sim.create("journal-000001")
+            .unwrap()
+            .write_at(&[1; 100], 0)
+            .unwrap();
+        sim.create("a").unwrap().write_at(&[1; 300], 0).unwrap();
+        let disk = BudgetDisk::new(Arc::new(sim), Some(200)).unwrap();
+        assert_eq!(
+            (disk.used(), disk.budget(), disk.room()),
+            (400, Some(200), Some(100))
+        );
+        let b = disk.create("b").unwrap();
+        b.write_at(&[2; 100], 0).unwrap();
+        b.write_at(&[2; 1], 100).unwrap_err();
+        disk.remove("journal-000001").unwrap();
+        assert_eq!((disk.used(), disk.room()), (400, Some(100)));
+        disk.remove("a").unwrap();
+        assert_eq!((disk.used(), disk.room()), (100, Some(100)));
+        b.write_at(&[2; 100], 100).unwrap();
+        b.write_at(&[2; 1], 200).unwrap_err();
     }
 
     #[test]

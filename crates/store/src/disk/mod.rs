@@ -63,6 +63,11 @@ pub trait Disk: Debug + Send + Sync {
 
     /// A number that changes when the kernel restarts, `None` when unknown.
     fn boot_id(&self) -> Option<u128>;
+
+    /// How many bytes the files may still take together, if that is known: the store then compacts sooner when it is little.
+    fn room(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// One open file. All positions are absolute; there is no cursor.

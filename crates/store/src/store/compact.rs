@@ -6,7 +6,9 @@
 //! of about the same small size are joined although they live, so that each message is written anew a few times at most
 //! and the number of segments grows with the logarithm of what was stored in small pieces. Written in paced
 //! steps like any segment, within a budget of bytes a second, and replaced in one batch of the manifest. On a full disk only
-//! segments without live records are dealt with.
+//! segments without live records are dealt with. When a bounded disk ([`crate::Disk::room`]) has less room left than twice the
+//! journal's size, this comes before emptying the journal, and an eighth of dead records is enough if the room takes what is
+//! written anew.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -161,7 +163,9 @@ impl Keeper {
             // Writing anew would take room first.
             return Ok(Step::Worked);
         }
-        if live * 2 < total {
+        let fits = core.disk.room().is_some_and(|room| room / 2 > segment.len);
+        let scarce = core.is_room_scarce() && fits;
+        if live * 2 < total || scarce && live * 8 < total * 7 {
             self.compaction.quiet = 0;
             self.plan(core, &segment, false);
         } else if self.small_run(core, &segment) >= JOIN_MIN {

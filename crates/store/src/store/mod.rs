@@ -336,6 +336,12 @@ impl Core {
         self.meters.segments.increment(len);
     }
 
+    /// Whether a bounded disk has less room left than twice the journal's size.
+    pub(crate) fn is_room_scarce(&self) -> bool {
+        let enough = self.options.journal_max.saturating_mul(2);
+        self.disk.room().is_some_and(|room| room < enough)
+    }
+
     /// Whether an operation may be staged.
     pub(crate) fn admit(
         &self,

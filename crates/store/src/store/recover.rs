@@ -402,6 +402,7 @@ pub(crate) fn open(
     let since = clock.wall_ns() / 1_000_000_000;
     let holder = format!("process {}, since Unix time {since}", std::process::id());
     let lock = disk.lock(&holder)?;
+    let options = options.in_pages();
     let mut loaded = load(&options, &*disk, clock.wall_ns())?;
     let mut image = match &loaded.found {
         Some(f) => f.image.clone(),

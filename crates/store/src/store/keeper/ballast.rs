@@ -45,7 +45,12 @@ impl Keeper {
         match core.disk.open(BALLAST) {
             Ok(file) => {
                 let len = file.len()?;
-                if len < size {
+                if len > size {
+                    // Made for a larger journal.
+                    drop(file);
+                    core.disk.remove(BALLAST)?;
+                    make_file(&*core.disk, BALLAST, size)?;
+                } else if len < size {
                     fill(&*file, len, size)?;
                 }
             }

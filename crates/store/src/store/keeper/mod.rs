@@ -7,6 +7,9 @@
 //! A stream with [`crate::StoreOptions::own_segment_min`] live bytes in the journal file gets a segment of its own, all
 //! others share one, sorted by stream: one file per journal file at least, never one per stream. Records already removed
 //! are not written; a work queue that keeps up writes no segments.
+//!
+//! The options of an opening hold for it: journal files and a ballast that a former one made longer are given back when what
+//! is in them is in segments.
 
 mod ballast;
 mod changes;
@@ -127,7 +130,11 @@ impl Keeper {
             self.manifest.rewrite(&*core.disk)?;
             return Ok(Step::Worked);
         }
-        if self.grow(core)? || self.replace_small(core)? {
+        if self.grow(core)? || self.replace_small(core)? || self.shrink(core)? {
+            return Ok(Step::Worked);
+        }
+        // Before segments take more of a room that is nearly used up, those that are dead give back theirs.
+        if core.is_room_scarce() && self.compact_step(core)? == Step::Worked {
             return Ok(Step::Worked);
         }
         match self.begin(core, force)? {
@@ -250,6 +257,50 @@ impl Keeper {
         core.wake_waiting();
         if let Some(gone) = gone {
             core.disk.remove(&journal_name(gone.slot))?;
+        }
+        Ok(true)
+    }
+
+    /// Takes the journal down to its bounds when a former opening had larger ones: files that are too long go once nothing in
+    /// them counts, then as many others as there are too many. One is kept free, so that the current file can be left.
+    fn shrink(&mut self, core: &Core) -> io::Result<bool> {
+        let o = &core.options;
+        let file_max = o.journal_file_max.max(o.journal_first);
+        // An unlinked file is not overwritten.
+        if self.is_erasing() {
+            return Ok(false);
+        }
+        let (gone, missing) = {
+            let journal = &mut core.pump.lock().journal;
+            let too_long = |f: &JournalFile| f.size > file_max;
+            let over = journal.size() > o.journal_max;
+            let long_in_use = journal.used.iter().any(too_long);
+            if !over && !long_in_use && !journal.free.iter().any(too_long) {
+                return Ok(false);
+            }
+            let fitting = journal.free.iter().filter(|f| !too_long(f)).count();
+            let spare = over && fitting > 1;
+            let gone = journal.free.iter().position(|f| too_long(f) || spare);
+            if let Some(file) = gone.and_then(|at| journal.free.remove(at)) {
+                (Some(file.slot), None)
+            } else if !long_in_use {
+                return Ok(false);
+            } else if fitting == 0 {
+                (None, Some(journal.take_slot()))
+            } else {
+                let leave = journal.used.back().is_some_and(|f| too_long(f) && f.at > 0);
+                return Ok(leave && journal.close_current());
+            }
+        };
+        if let Some(slot) = gone {
+            core.disk.remove(&journal_name(slot))?;
+        }
+        if let Some(slot) = missing {
+            let file = make_file(&*core.disk, &journal_name(slot), file_max)?;
+            core.disk.sync_dir()?;
+            let file = JournalFile::new(slot, file, file_max);
+            core.pump.lock().journal.free.push_back(file);
+            core.wake_waiting();
         }
         Ok(true)
     }
