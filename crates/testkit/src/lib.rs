@@ -1,7 +1,8 @@
 //! Test support for the whole workspace; never published.
 //!
 //! What is here: the real nats-server and ours as child processes ([`server`], [`process`]), where the two programs
-//! lie ([`binaries`]), NATS as an operator deploys it ([`natstest`]), waiting with an end ([`deadline`]), raw clients for tests ([`link`], [`wire`], [`websocket`],
+//! lie ([`binaries`]), NATS as an operator deploys it ([`natstest`]), a relay that loses and changes what it passes on
+//! ([`relay`]), waiting with an end ([`deadline`]), raw clients for tests ([`link`], [`wire`], [`websocket`],
 //! [`http`], [`tls`], [`keys`], [`json`]), and the comparison of both servers by scripts ([`parity`]).
 //!
 //! Everything is blocking and built on the standard library: tests of any crate can use it without a runtime.
@@ -16,6 +17,7 @@ pub mod link;
 pub mod natstest;
 pub mod parity;
 pub mod process;
+pub mod relay;
 pub mod server;
 pub mod tls;
 pub mod websocket;
@@ -24,4 +26,5 @@ pub mod wire;
 pub use binaries::{nats_server_path, windjet_path};
 pub use deadline::{until, until_some};
 pub use process::{Process, Signal};
+pub use relay::{Relay, Way};
 pub use server::{ServerUnderTest, Setup};

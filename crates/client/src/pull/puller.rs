@@ -289,6 +289,42 @@ impl Puller {
         }
     }
 
+    /// The next message, as [`Puller::next`], for a caller that says with each call how much room it has: at most
+    /// [`Request::batch`] messages are asked for and not yet handed out, this one included. Once the room is used up, nothing
+    /// is under way.
+    ///
+    /// # Errors
+    /// As [`Puller::next`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn next_within(&mut self, request: &Request) -> Result<Delivery, PullError> {
+        self.check(request)?;
+        if request.no_wait {
+            return Err(self.invalid("next_within() waits; use fetch() with no_wait()"));
+        }
+        self.current = None;
+        loop {
+            self.absorb();
+            let refilled = match self.trouble.take() {
+                Some(trouble) => Err(trouble),
+                None => self.refill(request).await,
+            };
+            if let Some(delivery) = self.buffer.pop_front() {
+                // What has arrived goes first.
+                self.trouble = refilled.err();
+                return Ok(delivery);
+            }
+            refilled?;
+            if let Some(trouble) = self.look(Instant::now()) {
+                return Err(trouble);
+            }
+            if !self.receive(None).await {
+                return Err(self.error(PullErrorKind::Closed));
+            }
+        }
+    }
+
     /// The next message of the requests that are under way, without asking for more; `None` once nothing is under way.
     ///
     /// With it a flow of [`Puller::next`] ends in order: every message that the server has sent, or still sends for a

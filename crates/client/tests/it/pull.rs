@@ -116,6 +116,26 @@ async fn next_never_asks_for_more_than_a_batch(world: World) {
     assert_eq!(texts(&held), ["0", "1", "2", "3", "4", "5", "6"]);
 }
 
+/// What is asked for, this message included, fits into the room of each call; nothing is left over when it is used up.
+async fn next_within_asks_for_no_more_than_there_is_room_for(world: World) {
+    world.stream("S").await;
+    world.durable("S", "c").await;
+    world.publish("s.a", 10).await;
+    let mut puller = world.puller("S", "c").await;
+    for room in (1..=4).rev() {
+        let request = Request::batch(room).expires(LONG);
+        puller.next_within(&request).await.unwrap().ack_confirmed(LONG).await.unwrap();
+        let info = world.info("S", "c").await;
+        let taken = 5 - room as u64;
+        assert!(info.num_ack_pending as u64 + taken <= 4, "{info:?}");
+    }
+    let info = world.info("S", "c").await;
+    assert_eq!((info.num_ack_pending, info.num_pending, info.num_waiting), (0, 6, 0));
+    let begun = Instant::now();
+    assert!(puller.rest().await.unwrap().is_none());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
 async fn next_brings_each_message_once_however_often_it_is_dropped(world: World) {
     world.stream("S").await;
     world.durable("S", "c").await;

@@ -211,6 +211,9 @@ mod tests {
                 .publish_allow
                 .contains(&"$JS.ACK.*.wh-ingest-9.>".to_owned())
         );
+        // A padded name would be another durable, to which nothing of this applies.
+        assert_eq!(topology(12).shard_durable(9), "wh-ingest-9");
+        assert_eq!(topology(12).parse_shard_durable("wh-ingest-09"), None);
     }
 
     #[test]

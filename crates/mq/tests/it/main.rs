@@ -5,3 +5,4 @@
 mod embedded;
 mod external;
 mod memory;
+mod page;

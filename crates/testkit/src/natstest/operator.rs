@@ -116,6 +116,38 @@ impl Operator {
         Ok(())
     }
 
+    /// Changes a consumer's configuration.
+    ///
+    /// # Errors
+    /// As [`Operator::api`].
+    pub fn update_consumer(
+        &mut self,
+        stream: &str,
+        consumer: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<()> {
+        let mut config = self.consumer(stream, consumer)?["config"].take();
+        change(&mut config);
+        self.create_consumer(stream, &config)
+    }
+
+    /// Creates a consumer, or gives it another configuration.
+    ///
+    /// # Errors
+    /// As [`Operator::api`].
+    pub fn create_consumer(&mut self, stream: &str, config: &Value) -> Result<()> {
+        let name = config["durable_name"].as_str().context("a durable's name")?;
+        let mut call = format!("CONSUMER.CREATE.{stream}.{name}");
+        if let Some(filter) = config["filter_subject"].as_str() {
+            call = format!("{call}.{filter}");
+        }
+        self.api(
+            &call,
+            &json!({ "stream_name": stream, "config": config, "action": "" }),
+        )?;
+        Ok(())
+    }
+
     fn until<T>(&mut self, mut pick: impl FnMut(&Op) -> Option<T>) -> Result<T> {
         let deadline = Deadline::after(WAIT);
         loop {

@@ -67,6 +67,10 @@ pub struct ExternalConfig {
     pub connect_timeout: Duration,
     /// How long the start waits for the topology. Default 60 s.
     pub topology_wait: Duration,
+    /// How often the topology is checked again, beside after each reconnect. Default 5 min.
+    pub check_every: Duration,
+    /// How often it is read how far the history trails the partitions. Default 30 s.
+    pub history_every: Duration,
 }
 
 impl ExternalConfig {
@@ -81,6 +85,8 @@ impl ExternalConfig {
             topology: Topology::default(),
             connect_timeout: Duration::from_secs(5),
             topology_wait: Duration::from_secs(60),
+            check_every: Duration::from_secs(5 * 60),
+            history_every: Duration::from_secs(30),
         }
     }
 
@@ -93,6 +99,9 @@ impl ExternalConfig {
             return refuse(format!(
                 "JetStream domain {domain:?}: use one token of A-Z a-z 0-9 _ -"
             ));
+        }
+        if self.check_every.is_zero() || self.history_every.is_zero() {
+            return refuse("check_every and history_every: more than zero".to_owned());
         }
         self.topology.check()
     }

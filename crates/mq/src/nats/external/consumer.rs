@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use windjet_client::pull::{Batch, Options, PullErrorKind, Puller, Request};
+use windjet_client::pull::{Batch, Options, PullError, PullErrorKind, Puller, Request};
 use windjet_client::{Delivery, OnDrop, SettleError};
 use windjet_protocol::jetstream::ConsumerInfo;
 
@@ -351,7 +351,7 @@ impl Work {
                         biased;
                         () = hold.halted.cancelled() => continue,
                         () = closed.cancelled() => continue,
-                        pulled = puller.next(&request) => pulled.map(|delivery| hold.push(delivery)),
+                        pulled = puller.next_within(&request) => pulled.map(|delivery| hold.push(delivery)),
                         _ = changes.changed() => continue,
                     }
                 }
@@ -361,10 +361,10 @@ impl Work {
                 }
                 Do::Renew => {
                     last_pull = Some(Instant::now());
-                    puller
-                        .fetch(&request(1).max_bytes(1))
-                        .await
-                        .map(|batch| self.take(batch))
+                    match self.take_rest(puller).await {
+                        Ok(()) => self.renew(puller).await,
+                        Err(error) => Err(error),
+                    }
                 }
                 Do::Wait(until) => {
                     let until = until.unwrap_or_else(|| Instant::now() + RENEW_EVERY);
@@ -387,14 +387,27 @@ impl Work {
         }
         // What the server has sent for requests under way comes back only after the ack wait, behind newer messages: it
         // is all taken.
-        loop {
-            match puller.rest().await {
-                Ok(Some(delivery)) => hold.push(delivery),
-                Ok(None) => return None,
-                Err(error) if !error.is_retryable() => return None,
-                Err(_) => {}
+        while let Err(error) = self.take_rest(puller).await {
+            if !error.is_retryable() {
+                break;
             }
         }
+        None
+    }
+
+    /// Takes what is under way, so that the next request is really made.
+    async fn take_rest(&self, puller: &mut Puller) -> Result<(), PullError> {
+        while let Some(delivery) = puller.rest().await? {
+            self.hold.push(delivery);
+        }
+        Ok(())
+    }
+
+    /// Asks for a message that cannot be had, which keeps the pin.
+    async fn renew(&self, puller: &mut Puller) -> Result<(), PullError> {
+        let batch = puller.fetch(&request(1).max_bytes(1)).await?;
+        self.take(batch);
+        Ok(())
     }
 
     fn take(&self, batch: Batch) {

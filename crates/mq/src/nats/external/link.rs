@@ -1,11 +1,13 @@
 //! What is known of the connection: whether it is there, what it was refused, whether the topology fits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use windjet_client::async_nats::{Event, ServerError};
 
+use super::meters::Meters;
 use crate::nats::refusals::Refusals;
 
 /// Fed by the client's events.
@@ -15,6 +17,8 @@ pub(super) struct Link {
     topology_ok: AtomicBool,
     closing: AtomicBool,
     last_error: Mutex<Option<String>>,
+    /// From the begin of the broker to its close.
+    meters: Mutex<Option<Meters>>,
     pub(super) refusals: Refusals,
 }
 
@@ -25,6 +29,7 @@ impl Default for Link {
             topology_ok: AtomicBool::new(true),
             closing: AtomicBool::new(false),
             last_error: Mutex::new(None),
+            meters: Mutex::new(None),
             refusals: Refusals::default(),
         }
     }
@@ -37,6 +42,7 @@ impl Link {
                 if !self.connected.send_replace(true) {
                     tracing::info!(component = "nats", "connected");
                 }
+                self.tell();
             }
             Event::Disconnected | Event::Closed => {
                 if self.connected.send_replace(false) && !self.closing() {
@@ -45,6 +51,7 @@ impl Link {
                         "disconnected; the client reconnects by itself"
                     );
                 }
+                self.tell();
             }
             Event::ServerError(ServerError::Other(text)) => {
                 if let Some(refused) = self.refusals.note(text) {
@@ -94,7 +101,34 @@ impl Link {
 
     /// Notes the outcome of a check; what it was before.
     pub(super) fn set_topology_ok(&self, ok: bool) -> bool {
-        self.topology_ok.swap(ok, Ordering::AcqRel)
+        let was_ok = self.topology_ok.swap(ok, Ordering::AcqRel);
+        self.tell();
+        was_ok
+    }
+
+    /// Measures from now on.
+    pub(super) fn begin_measuring(&self) {
+        *self.meters.lock() = Some(Meters::new());
+        self.tell();
+    }
+
+    pub(super) fn end_measuring(&self) {
+        if let Some(meters) = self.meters.lock().take() {
+            meters.end();
+        }
+    }
+
+    fn tell(&self) {
+        // Under the lock, so that the last word is the newest.
+        if let Some(meters) = &*self.meters.lock() {
+            meters.tell(self.connected(), self.topology_ok());
+        }
+    }
+
+    pub(super) fn tell_behind(&self, behind: Duration) {
+        if let Some(meters) = &*self.meters.lock() {
+            meters.tell_behind(behind);
+        }
     }
 
     /// Something that must be there is not.

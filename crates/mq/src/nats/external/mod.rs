@@ -9,6 +9,7 @@ mod consumer;
 mod history;
 mod leases;
 mod link;
+mod meters;
 mod publish;
 mod unit;
 mod watch;
@@ -73,6 +74,8 @@ struct Shared {
     link: Arc<Link>,
     topology: Topology,
     domain: Option<String>,
+    check_every: Duration,
+    history_every: Duration,
     /// The partitions' streams, in order.
     partitions: Vec<String>,
     dead_letters: String,
@@ -237,6 +240,8 @@ impl ExternalNats {
             api: api.clone(),
             link: Arc::clone(link),
             domain: config.domain.clone(),
+            check_every: config.check_every,
+            history_every: config.history_every,
             partitions,
             dead_letters,
             units,
@@ -252,6 +257,7 @@ impl ExternalNats {
             tasks: TaskTracker::new(),
             topology,
         });
+        shared.link.begin_measuring();
         shared.read_history().await;
         shared.tasks.spawn(Arc::clone(&shared).watch());
         Ok(Self { shared })
@@ -418,6 +424,7 @@ impl Publisher for ExternalNats {
             return Ok(());
         }
         self.shared.closed.cancel();
+        self.shared.link.end_measuring();
         self.shared.tasks.close();
         let ended = async {
             self.shared.tasks.wait().await;

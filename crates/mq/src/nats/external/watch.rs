@@ -14,8 +14,6 @@ use crate::nats::text::format_duration;
 use crate::nats::units;
 use crate::nats::verify::{Probe, verify};
 
-const RECHECK_EVERY: Duration = Duration::from_secs(5 * 60);
-const HISTORY_EVERY: Duration = Duration::from_secs(30);
 const CHECK_WAIT: Duration = Duration::from_secs(30);
 
 impl Shared {
@@ -23,14 +21,14 @@ impl Shared {
     pub(super) async fn watch(self: Arc<Self>) {
         let mut connected = self.link.watch();
         connected.mark_unchanged();
-        let mut next_check = Instant::now() + RECHECK_EVERY;
-        let mut next_history = Instant::now() + HISTORY_EVERY;
+        let mut next_check = Instant::now() + self.check_every;
+        let mut next_history = Instant::now() + self.history_every;
         loop {
             tokio::select! {
                 () = self.closed.cancelled() => return,
                 () = tokio::time::sleep_until(next_check) => {}
                 () = tokio::time::sleep_until(next_history) => {
-                    next_history = Instant::now() + HISTORY_EVERY;
+                    next_history = Instant::now() + self.history_every;
                     tokio::select! {
                         () = self.closed.cancelled() => return,
                         () = self.read_history() => {}
@@ -43,7 +41,7 @@ impl Shared {
                     }
                 }
             }
-            next_check = Instant::now() + RECHECK_EVERY;
+            next_check = Instant::now() + self.check_every;
             tokio::select! {
                 () = self.closed.cancelled() => return,
                 () = self.recheck() => {}
@@ -119,6 +117,7 @@ impl Shared {
         match timeout(CHECK_WAIT, read).await {
             Ok(Ok(Some((behind, max_age)))) => {
                 self.history.note(behind, max_age);
+                self.link.tell_behind(behind);
                 self.history.check_windows(None);
             }
             Ok(Ok(None)) => tracing::warn!(component = "nats", "the history does not exist"),

@@ -12,7 +12,7 @@ use windjet_mq::{
 
 use super::{Cluster, PATIENCE, topic, topology, until};
 
-fn handler() -> (mpsc::UnboundedReceiver<Message>, Handler) {
+pub(super) fn handler() -> (mpsc::UnboundedReceiver<Message>, Handler) {
     let (sender, messages) = mpsc::unbounded_channel();
     let handler = Handler::new(move |message| {
         // Nobody looks any more once the test is over.
@@ -22,12 +22,12 @@ fn handler() -> (mpsc::UnboundedReceiver<Message>, Handler) {
     (messages, handler)
 }
 
-async fn next(messages: &mut mpsc::UnboundedReceiver<Message>) -> Message {
+pub(super) async fn next(messages: &mut mpsc::UnboundedReceiver<Message>) -> Message {
     let message = tokio::time::timeout(PATIENCE, messages.recv()).await;
     message.expect("waited in vain for a message").unwrap()
 }
 
-fn one_shard() -> Topology {
+pub(super) fn one_shard() -> Topology {
     Topology {
         partitions: 1,
         shards: 1,
@@ -35,7 +35,7 @@ fn one_shard() -> Topology {
     }
 }
 
-fn pinned(cluster: &Cluster) -> Option<Value> {
+pub(super) fn pinned(cluster: &Cluster) -> Option<Value> {
     let info = cluster.operate(|operator| operator.consumer("WH_INGEST_0", "wh-ingest-0").unwrap());
     let pin = info["priority_groups"][0]["pinned_client_id"].clone();
     (!pin.is_null() && pin != json!("")).then_some(pin)
@@ -162,7 +162,7 @@ async fn pitfall_13_republished_rows_keep_headers_and_expect_no_stream() {
     broker.close().await.unwrap();
 }
 
-fn base64(text: &str) -> Vec<u8> {
+pub(super) fn base64(text: &str) -> Vec<u8> {
     data_encoding::BASE64.decode(text.as_bytes()).unwrap()
 }
 
@@ -238,6 +238,12 @@ async fn a_capped_consumer_takes_no_more_than_it_may_hold() {
     }
     let more = tokio::time::timeout(Duration::from_secs(1), messages.recv()).await;
     assert!(more.is_err(), "a fourth came");
+    let info = cluster.operate(|operator| operator.consumer("WH_INGEST_0", "wh-ingest-0").unwrap());
+    assert_eq!(
+        (&info["num_ack_pending"], &info["num_pending"]),
+        (&json!(3), &json!(7)),
+        "rows were fetched that may not be held"
+    );
     for number in 0..10 {
         let message = if held.is_empty() {
             next(&mut messages).await

@@ -1,7 +1,9 @@
 //! The broker over the real nats-server, as the restricted user, on the generated manifests and permissions.
 
 mod behaviour;
+mod gauges;
 mod leases;
+mod pitfalls;
 mod suite;
 mod verify;
 
@@ -13,6 +15,7 @@ use windjet_mq::nats::{
     Auth, ExternalConfig, ExternalNats, ManifestOptions, Topology, write_manifests, write_permissions,
 };
 use windjet_mq::{TenantId, Topic};
+use windjet_testkit::Relay;
 use windjet_testkit::natstest::{Deployment, Operator, USER};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
@@ -82,6 +85,19 @@ impl Cluster {
 
     async fn broker(&self) -> ExternalNats {
         ExternalNats::connect(self.config()).await.unwrap()
+    }
+
+    /// A broker whose connection can be disturbed.
+    async fn relayed(&self) -> (Relay, ExternalNats) {
+        let (relay, config) = self.relay();
+        (relay, ExternalNats::connect(config).await.unwrap())
+    }
+
+    fn relay(&self) -> (Relay, ExternalConfig) {
+        let relay = Relay::to(self.deployment().server.client_addr().unwrap()).unwrap();
+        let mut config = self.config();
+        config.urls = vec![relay.url()];
+        (relay, config)
     }
 
     /// Every configured unit, as stream and durable.
