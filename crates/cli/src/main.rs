@@ -11,6 +11,7 @@ mod control;
 mod dropin;
 mod go_text;
 mod logging;
+mod mq;
 mod nats;
 mod process;
 mod serve;
@@ -53,6 +54,9 @@ enum Command {
     /// What an operator's NATS cluster needs for the message queue
     #[command(subcommand)]
     Nats(nats::Nats),
+    /// The message queue's store on this machine
+    #[command(subcommand)]
+    Mq(mq::Mq),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Store(store)) => store.run(),
         Some(Command::Nats(nats)) => nats.run(),
+        Some(Command::Mq(mq)) => mq.run(),
         None => Cli::command().print_help().map_err(Into::into),
     };
     match result {

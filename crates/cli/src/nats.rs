@@ -43,7 +43,7 @@ struct Shape {
 
 /// What also matters beyond permissions.
 #[derive(Debug, Args)]
-struct Sizes {
+pub(crate) struct Sizes {
     #[command(flatten)]
     shape: Shape,
     /// Partition streams
@@ -81,10 +81,9 @@ pub(crate) struct Permissions {
     js_domain: Option<String>,
 }
 
+/// How to reach a cluster.
 #[derive(Debug, Args)]
-pub(crate) struct Verify {
-    #[command(flatten)]
-    sizes: Sizes,
+pub(crate) struct Connection {
     /// A server; give several
     #[arg(long = "server", required = true)]
     servers: Vec<String>,
@@ -103,16 +102,24 @@ pub(crate) struct Verify {
     /// The JetStream domain
     #[arg(long)]
     js_domain: Option<String>,
-    /// How long to wait for a connection
+    /// How long to wait for the cluster
     #[arg(long, value_parser = duration, default_value = "5s")]
     wait: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    connection: Connection,
     /// How to print what was found
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     Table,
     Json,
 }
@@ -131,7 +138,7 @@ impl Shape {
 }
 
 impl Sizes {
-    fn topology(&self) -> Topology {
+    pub(crate) fn topology(&self) -> Topology {
         Topology {
             partitions: self.partitions,
             publish_timeout: self.publish_timeout,
@@ -167,10 +174,9 @@ impl Manifests {
     }
 }
 
-impl Verify {
-    fn run(self) -> Result<()> {
-        let mut topology = self.sizes.topology();
-        topology.coord_bucket = Some(topology.coord_bucket_name());
+impl Connection {
+    /// What the broker needs to connect, and finds there.
+    pub(crate) fn config(self, topology: Topology) -> ExternalConfig {
         let mut config = ExternalConfig::new(self.servers);
         config.topology = topology;
         config.domain = self.js_domain;
@@ -181,6 +187,15 @@ impl Verify {
             (_, _, _, Some(file)) => Auth::NkeySeedFile(file),
             _ => Auth::None,
         };
+        config
+    }
+}
+
+impl Verify {
+    fn run(self) -> Result<()> {
+        let mut topology = self.sizes.topology();
+        topology.coord_bucket = Some(topology.coord_bucket_name());
+        let config = self.connection.config(topology);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -241,14 +256,14 @@ fn json(findings: &[Finding]) -> Result<String> {
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }
 
-fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     std::io::stdout()
         .write_all(text.as_bytes())
         .context("writing to standard output")
 }
 
 /// Reads a number with `ms`, `s`, `m` or `h` behind it.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is no duration: write a whole number with ms, s, m or h behind it, such as 5s");
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;

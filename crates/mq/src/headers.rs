@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 /// The header that carries the idempotency key on the wire.
 pub const MESSAGE_ID_HEADER: &str = "Nats-Msg-Id";
 
+/// A message with this header has no event: it is there so that a queue remembers its idempotency key. Brokers acknowledge it
+/// and show it to nobody.
+#[cfg(feature = "external")]
+pub(crate) const KEY_ONLY_HEADER: &str = "Windjet-Key-Only";
+
 /// Message headers: exact, case-sensitive names, each with its values in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Headers(BTreeMap<String, Vec<String>>);

@@ -49,6 +49,8 @@ pub use ctx::Ctx;
 pub use embedded::EmbeddedNats;
 #[cfg(feature = "compat")]
 pub use embedded::compat;
+#[cfg(all(feature = "embedded", feature = "external"))]
+pub use embedded::graduate;
 pub use error::{Error, ErrorKind};
 pub use handler::{BoxFuture, Handler, HandlerError, Listener, Panicked};
 pub use headers::{Headers, MESSAGE_ID_HEADER, PublishOptions};

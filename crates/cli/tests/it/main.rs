@@ -7,6 +7,7 @@ mod batches;
 mod config;
 mod flags;
 mod jetstream;
+mod mq;
 mod nats;
 mod serve;
 mod signals;

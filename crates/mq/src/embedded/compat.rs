@@ -342,7 +342,15 @@ impl Publisher for SubjectBroker {
         let stream = stream_of(subject)?;
         let mut headers = options.into_headers();
         ctx.inject(&mut headers);
-        match publish(&self.0.js, ctx, (stream, subject), &block(&headers)?, data).await? {
+        match publish(
+            (&self.0.js, None),
+            ctx,
+            (stream, subject),
+            &block(&headers)?,
+            data,
+        )
+        .await?
+        {
             Published::Stored => Ok(()),
             Published::Full => Err(Error::new(
                 ErrorKind::QueueFull,

@@ -18,6 +18,7 @@ use windjet_server::jetstream::{
 };
 use windjet_server::{Client, Server};
 
+use super::gate::{Outlasting, Pass};
 use super::names::Wanted;
 use crate::{Ctx, Error, ErrorKind, Headers};
 
@@ -325,9 +326,9 @@ impl Engine {
 /// Between two tries of what the server had no room for.
 pub(super) const AGAIN: Duration = Duration::from_millis(10);
 
-/// Stores a message; it is durable when this gives [`Published::Stored`].
+/// Stores a message; it is durable when this gives [`Published::Stored`]. The pass lasts until its outcome is known.
 pub(super) async fn publish(
-    js: &JetStreamContext,
+    (js, pass): (&JetStreamContext, Option<&Pass>),
     ctx: &Ctx,
     (stream, subject): (&str, &str),
     headers: &[u8],
@@ -336,7 +337,7 @@ pub(super) async fn publish(
     let store = async {
         loop {
             match js.publish_with(stream, subject, headers, data.clone()) {
-                Ok(sent) => return sent.await,
+                Ok(sent) => return Outlasting::new(sent, pass).await,
                 // Nothing was taken: the publish waits for room, and with it whoever publishes.
                 Err(PublishError::Full) => tokio::time::sleep(AGAIN).await,
                 Err(error) => return Err(error),

@@ -13,6 +13,8 @@
 //! * `names` says how streams and durables are called and configured, `engine` speaks to the server.
 //! * `queues` opens, resizes and joins, one turn at a time, and paces what publishes may try.
 //! * `fan_in` is one consumer over many queues. `purge` reclaims space.
+//! * `graduate` moves everything to an operator's cluster; `gate` is the door that publishes go through, which it shuts for a
+//!   moment; `moved` is what a store remembers of it.
 //!
 //! # What it does not do
 //!
@@ -22,6 +24,10 @@
 pub mod compat;
 mod engine;
 mod fan_in;
+mod gate;
+#[cfg(feature = "external")]
+pub mod graduate;
+mod moved;
 mod names;
 mod purge;
 mod queues;
@@ -40,6 +46,7 @@ use windjet_server::jetstream::{AckPolicy, ConsumerConfig as Durable, DeliverPol
 
 use self::engine::{Engine, Published, block, failed, publish, timestamp};
 use self::fan_in::{Mode, Registration};
+use self::gate::Way;
 use self::names::{DEAD, INGEST, Wanted};
 use self::queues::{Open, Queues};
 use crate::broker::dead_letter_tables;
@@ -188,13 +195,18 @@ impl Publisher for EmbeddedNats {
         let tenant = topic.checked()?;
         self.queues.check_open()?;
         ctx.check("publish")?;
+        let pass = match self.queues.gate.enter(ctx, &self.queues.closed).await? {
+            Way::Here(pass) => pass,
+            Way::There(broker) => return broker.publish(ctx, topic, data, options).await,
+        };
         let mut headers = options.into_headers();
         ctx.inject(&mut headers);
         let (block, subject) = (block(&headers)?, format!("{INGEST}{}", topic.key()));
         let mut open = self.open_for(ctx, tenant).await?;
         let mut again = true;
         loop {
-            let stored = publish(&open.js, ctx, (&open.ingest, &subject), &block, data.clone()).await?;
+            let (through, to) = ((&open.js, Some(&pass)), (open.ingest.as_str(), subject.as_str()));
+            let stored = publish(through, ctx, to, &block, data.clone()).await?;
             match stored {
                 Published::Stored => {
                     self.published();
@@ -294,6 +306,10 @@ impl DeadLetterer for EmbeddedNats {
                 format!("dead letter {key}: no tenant in the key"),
             )
         })?;
+        let pass = match self.queues.gate.enter(ctx, &self.queues.closed).await? {
+            Way::Here(pass) => pass,
+            Way::There(broker) => return broker.dead_letter(ctx, message, options).await,
+        };
         let mut headers = options.into_headers();
         ctx.inject(&mut headers);
         // The key as it was delivered, byte for byte.
@@ -301,7 +317,7 @@ impl DeadLetterer for EmbeddedNats {
         let handle = self.queues.handle(&tenant);
         for again in [true, false] {
             let to = (handle.dead.as_str(), subject.as_str());
-            match publish(&handle.js, ctx, to, &block, message.data().clone()).await? {
+            match publish((&handle.js, Some(&pass)), ctx, to, &block, message.data().clone()).await? {
                 Published::Stored => {
                     self.published();
                     return Ok(());
@@ -359,6 +375,10 @@ impl Purger for EmbeddedNats {
         consumer: &str,
         older_than: &BTreeMap<TenantId, SystemTime>,
     ) -> PurgeOutcome {
+        if self.queues.moving.lock().is_some() {
+            // What is there is being counted.
+            return PurgeOutcome::default();
+        }
         purge::purge_acked(&self.queues, ctx, consumer, older_than).await
     }
 }

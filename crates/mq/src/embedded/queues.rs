@@ -22,6 +22,8 @@ use windjet_server::jetstream::JetStreamContext;
 
 use super::engine::{Engine, failed};
 use super::fan_in::{self, Registration};
+use super::gate::Gate;
+use super::moved;
 use super::names::{self, Kind};
 use crate::{Ctx, Error, ErrorKind, TenantId};
 
@@ -73,6 +75,9 @@ enum Pace {
 pub(super) struct Queues {
     pub(super) engine: Engine,
     pub(super) closed: CancellationToken,
+    pub(super) gate: Arc<Gate>,
+    /// The durable whose events are being moved to another broker, if some are.
+    pub(super) moving: Mutex<Option<String>>,
     /// Events and parked messages that were published.
     pub(super) published: AtomicU64,
     turn: tokio::sync::Mutex<()>,
@@ -113,6 +118,7 @@ impl Queues {
                 engine.delete_stream(legacy).await?;
             }
         }
+        let gone = moved::found(&engine).await?;
         let mut found = BTreeMap::<TenantId, Queue>::new();
         let mut dead = BTreeMap::new();
         for name in engine.streams() {
@@ -145,6 +151,8 @@ impl Queues {
         let queues = Self {
             engine,
             closed: CancellationToken::new(),
+            gate: Gate::new(gone),
+            moving: Mutex::new(None),
             published: AtomicU64::new(0),
             turn: tokio::sync::Mutex::default(),
             state: Mutex::new(State {
@@ -432,6 +440,11 @@ impl Queues {
         let _turn = self.turn.lock().await;
         self.check_open()?;
         ctx.check("create consumer")?;
+        let durable = &registration.wanted.durable;
+        if self.moving.lock().as_ref() == Some(durable) {
+            let text = format!("consumer {durable}: its events are being moved to another broker");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         for tenant in self.tenants() {
             let joined = bounded(ctx, STEP, "join queue", self.join_one(&tenant, registration)).await;
             if let Err(error) = joined {
@@ -472,6 +485,38 @@ impl Queues {
             }
         });
         true
+    }
+
+    /// From now on no consumer of this durable is registered.
+    #[cfg(feature = "external")]
+    pub(super) async fn begin_move(&self, durable: &str) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        self.check_open()?;
+        let refuse = |text: String| Err(Error::new(ErrorKind::Invalid, text));
+        let mut moving = self.moving.lock();
+        if moving.is_some() {
+            return refuse("graduate: this store is being moved already".to_owned());
+        }
+        let state = self.state.lock();
+        let mut registrations = state.registrations.iter();
+        if registrations.any(|held| held.wanted.durable == durable && !held.stop.is_cancelled()) {
+            return refuse(format!(
+                "graduate: consumer {durable} still takes events here: stop it, and settle what it holds, first"
+            ));
+        }
+        *moving = Some(durable.to_owned());
+        Ok(())
+    }
+
+    /// Tenants that have one of the two streams, in order.
+    #[cfg(feature = "external")]
+    pub(super) fn known(&self) -> Vec<TenantId> {
+        let state = self.state.lock();
+        let known = state
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.ingest || queue.dead);
+        known.map(|(tenant, _)| tenant.clone()).collect()
     }
 
     /// No later queue is joined.

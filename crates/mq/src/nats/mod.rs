@@ -17,6 +17,8 @@ mod topology;
 mod units;
 mod verify;
 
+#[cfg(feature = "embedded")]
+pub(crate) use external::{Arrival, Arrived, Identity};
 pub use external::{Auth, ExternalConfig, ExternalNats, LeaseTimings, NatsLeases, Tls, check_topology};
 pub use finding::{Finding, Severity, TopologyError};
 pub use manifests::{ManifestOptions, write_manifests};

@@ -73,7 +73,7 @@ use crate::options::JetStreamOptions;
 use crate::server::Shared;
 
 pub(crate) use account::JsAccount;
-pub use consumer::Explanation;
+pub use consumer::{Explanation, Unsettled};
 pub use context::{
     AckError, ConsumeError, ConsumeOptions, Consumer, Delivery, Entry, FetchError, FetchOptions, GetError,
     JetStreamContext, KeyValue, KeyValueConfig, KeyValueError, KeyValueStatus, Messages, NewMessage,

@@ -16,7 +16,7 @@ use windjet_client::{Delivery, OnDrop, SettleError};
 use windjet_protocol::jetstream::ConsumerInfo;
 
 use super::Shared;
-use super::publish::closed;
+use super::publish::{closed, is_key_only};
 use super::unit::{Do, Hold, Popped, RENEW_EVERY};
 use crate::nats::PRIORITY_GROUP;
 use crate::nats::units::Unit;
@@ -515,6 +515,13 @@ impl Work {
         loop {
             changes.mark_unchanged();
             match self.hold.pop(Instant::now()) {
+                Popped::Message(delivery, number) if is_key_only(delivery.message().headers.as_ref()) => {
+                    if let Err(error) = delivery.ack().await {
+                        // It comes back, and is let go then.
+                        tracing::debug!(component = "nats", unit = %self.unit, %error, "a key is not acknowledged");
+                    }
+                    self.hold.settled(number);
+                }
                 Popped::Message(delivery, number) => {
                     let message = self.message(ctx.clone(), *delivery, number);
                     let key = message.topic_key().to_owned();

@@ -12,7 +12,7 @@ use windjet_protocol::jetstream::timestamp::Timestamp;
 use windjet_protocol::jetstream::{AckPolicy, ConsumerConfig, DeliverPolicy, Nanos};
 
 use super::Shared;
-use super::publish::{closed, from_wire};
+use super::publish::{closed, from_wire, is_key_only};
 use crate::{Ctx, Error, ErrorKind, Listener, Message, ReplaySink, Topic, Unsettled};
 
 /// Long enough to outlast the sending of one batch to a slow client.
@@ -24,15 +24,15 @@ const DELETE_WAIT: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// A consumer of our own on the history.
-struct Reader {
-    name: String,
-    puller: Puller,
+pub(super) struct Reader {
+    pub(super) name: String,
+    pub(super) puller: Puller,
     /// Messages behind the start when it was made.
-    pending: u64,
+    pub(super) pending: u64,
 }
 
 impl Shared {
-    async fn reader(&self, filter: String, from: ConsumerConfig) -> Result<Reader, Error> {
+    pub(super) async fn reader(&self, filter: String, from: ConsumerConfig) -> Result<Reader, Error> {
         let history = self.topology.history_stream();
         let name = self.unique();
         let config = ConsumerConfig {
@@ -70,7 +70,7 @@ impl Shared {
     }
 
     /// Removes a reader's consumer, as far as that goes; the server does it by itself later.
-    async fn forget(&self, name: &str) {
+    pub(super) async fn forget(&self, name: &str) {
         if self.link.connected() {
             let history = self.topology.history_stream();
             let _ = self.api.wait(DELETE_WAIT).delete_consumer(&history, name).await;
@@ -159,6 +159,9 @@ impl Shared {
 
     async fn hear(&self, ctx: &Ctx, consumer: &str, listener: &Listener, delivery: Delivery) {
         let message = delivery.into_message();
+        if is_key_only(message.headers.as_ref()) {
+            return;
+        }
         let ctx = ctx.extract(&from_wire(message.headers.as_ref()));
         let key: Arc<str> = self.topology.topic_key(&message.subject).into();
         let message = Message::with_key(
@@ -233,7 +236,8 @@ impl Shared {
             }
             for delivery in fetched.deliveries {
                 remaining -= 1;
-                if !sink.send(delivery.into_message().payload).await {
+                let message = delivery.into_message();
+                if !is_key_only(message.headers.as_ref()) && !sink.send(message.payload).await {
                     return Ok(());
                 }
                 ctx.check("replay")?;
@@ -252,7 +256,7 @@ fn position(delivery: &Delivery) -> Option<(u64, u64)> {
     Some((metadata.stream_sequence, metadata.consumer_sequence))
 }
 
-fn pull_failed(error: PullError) -> Error {
+pub(super) fn pull_failed(error: PullError) -> Error {
     let kind = if error.is_retryable() {
         ErrorKind::Unavailable
     } else {

@@ -4,6 +4,8 @@
 //! finds what the operator made, checks it at the start and every five minutes, and never repairs it. The only objects that
 //! it creates are consumers of its own on the history, which expire by themselves.
 
+#[cfg(feature = "embedded")]
+mod arrivals;
 mod config;
 mod consumer;
 mod history;
@@ -28,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windjet_protocol::jetstream::ConsumerInfo;
 
+#[cfg(feature = "embedded")]
+pub(crate) use self::arrivals::{Arrival, Arrived, Identity};
 pub use self::config::{Auth, ExternalConfig, Tls};
 use self::consumer::{WORKER_DURABLE, pinned_client};
 pub use self::leases::{LeaseTimings, NatsLeases};
@@ -416,7 +420,7 @@ impl Publisher for ExternalNats {
             stream: &self.shared.partitions[place.partition as usize],
             tell_stream: false,
         };
-        self.shared.store(ctx, destination, headers, data).await
+        self.shared.store(ctx, destination, headers, data).await.map(drop)
     }
 
     async fn close(&self) -> Result<(), Error> {
@@ -473,6 +477,7 @@ impl DeadLetterer for ExternalNats {
         self.shared
             .store(ctx, destination, headers, message.data().clone())
             .await
+            .map(drop)
     }
 }
 

@@ -5,6 +5,7 @@ use windjet_client::async_nats::{HeaderMap, Request};
 use windjet_protocol::jetstream::{ErrorCode, PubAck};
 
 use super::Shared;
+use crate::headers::KEY_ONLY_HEADER;
 use crate::nats::api::{self, ApiFailure};
 use crate::nats::topology::{PUBLISH_ATTEMPTS, PUBLISH_PAUSE};
 use crate::{Ctx, Error, ErrorKind, Headers, MESSAGE_ID_HEADER};
@@ -22,6 +23,16 @@ pub(super) struct Destination<'a> {
     pub(super) tell_stream: bool,
 }
 
+/// What became of a message that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Whether a message with its id was there already.
+    pub(super) duplicate: bool,
+    /// Whether that may be an earlier attempt of the same call.
+    #[cfg_attr(not(feature = "embedded"), allow(dead_code, reason = "only a move asks"))]
+    pub(super) repeated: bool,
+}
+
 impl Shared {
     /// Stores a message. Every attempt carries the same id, so that it is stored once.
     pub(super) async fn store(
@@ -30,7 +41,7 @@ impl Shared {
         to: Destination<'_>,
         mut headers: Headers,
         data: Bytes,
-    ) -> Result<(), Error> {
+    ) -> Result<Stored, Error> {
         if headers.get(MESSAGE_ID_HEADER).is_empty() {
             headers.set(MESSAGE_ID_HEADER, self.unique());
         }
@@ -55,7 +66,11 @@ impl Shared {
                 } => outcome,
             };
             match outcome {
-                Ok(reply) => return self.stored(to, &reply),
+                Ok(reply) => {
+                    let duplicate = self.stored(to, &reply)?;
+                    let repeated = attempt > 0;
+                    return Ok(Stored { duplicate, repeated });
+                }
                 Err(failure) if failure.unanswered() => last = failure,
                 Err(failure) => return Err(Error::wrap(ErrorKind::Other, "publish failed", failure)),
             }
@@ -86,8 +101,8 @@ impl Shared {
             .unwrap_or_else(out_of_time)
     }
 
-    /// What the answer to a publish means.
-    fn stored(&self, to: Destination<'_>, reply: &[u8]) -> Result<(), Error> {
+    /// What the answer to a publish means: whether the message was there already.
+    fn stored(&self, to: Destination<'_>, reply: &[u8]) -> Result<bool, Error> {
         let failure = match api::read::<serde_json::Value>(to.subject, reply) {
             Ok(_) => {
                 let ack: PubAck<'_> = serde_json::from_slice(reply).map_err(|error| {
@@ -98,7 +113,7 @@ impl Shared {
                     )
                 })?;
                 if ack.stream == to.stream {
-                    return Ok(());
+                    return Ok(ack.duplicate);
                 }
                 self.link.topology_lost();
                 let text = format!(
@@ -148,6 +163,11 @@ fn wire(headers: &Headers) -> Result<HeaderMap, Error> {
         }
     }
     Ok(map)
+}
+
+/// Whether a message only stands for an idempotency key.
+pub(super) fn is_key_only(headers: Option<&HeaderMap>) -> bool {
+    headers.is_some_and(|headers| headers.get(KEY_ONLY_HEADER).is_some())
 }
 
 /// Headers as they were delivered.

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod gauges;
+mod graduate;
 mod leases;
 mod pitfalls;
 mod suite;

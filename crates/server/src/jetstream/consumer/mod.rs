@@ -155,6 +155,18 @@ pub(crate) struct Updated {
     pub(crate) filters: bool,
 }
 
+/// What a consumer has not settled: `pending`, and every message behind `delivered`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Unsettled {
+    /// Everything up to here is settled.
+    pub floor: u64,
+    /// The newest message that was delivered.
+    pub delivered: u64,
+    /// Delivered and not settled, in order.
+    pub pending: Vec<u64>,
+}
+
 /// Why a consumer does not deliver at this moment. As JSON the variant is `state`, in snake case.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]

@@ -17,7 +17,7 @@ use windjet_store::{ConsumerChange, ConsumerState, Pending, SeqRange};
 
 use super::rare::{Empty, Rare};
 use super::tracked::Entry;
-use super::{Consumer, Now};
+use super::{Consumer, Now, Unsettled};
 
 /// In the number of a pending delivery: it waits out a delay.
 const DELAYED: u64 = 1 << 63;
@@ -153,6 +153,15 @@ impl Consumer {
             floor: self.floor,
             pending: pending.collect(),
             redelivered: counted.map(|seq| (seq, self.tracked.deliveries(seq))).collect(),
+        }
+    }
+
+    /// Which messages are not settled.
+    pub(crate) fn unsettled(&self) -> Unsettled {
+        Unsettled {
+            floor: self.floor.stream_seq,
+            delivered: self.delivered.stream_seq,
+            pending: self.tracked.seqs(0, u64::MAX),
         }
     }
 

@@ -39,7 +39,7 @@ pub use read::{GetError, StreamMessage};
 
 use super::JetStream;
 use super::account::JsAccount;
-use super::consumer::Explanation;
+use super::consumer::{Explanation, Unsettled};
 use super::stream::Stream;
 use super::stream::call::{Answer, Call, CreateConsumer};
 use crate::server::{Server, Shared};
@@ -290,6 +290,36 @@ impl JetStreamContext {
             .call(Call::ConsumerExplain(consumer.to_owned(), sender))
             .ok()?;
         answer.await.ok().flatten()
+    }
+
+    /// Which messages of its stream a consumer has not settled; `None` when there is no such stream or consumer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn consumer_unsettled(&self, stream: &str, consumer: &str) -> Option<Unsettled> {
+        let (sender, answer) = oneshot::channel();
+        let stream = self.account.stream(stream)?;
+        stream
+            .inbox
+            .call(Call::ConsumerUnsettled(consumer.to_owned(), sender))
+            .ok()?;
+        answer.await.ok().flatten()
+    }
+
+    /// Has a consumer begin again at a sequence, or behind its ack floor with 0; where it begins. What is before counts as
+    /// settled, what is behind as not delivered. It is durable when this returns.
+    ///
+    /// # Errors
+    /// No such stream or consumer; a sequence that the start policy does not allow.
+    ///
+    /// # Cancel safety
+    /// Dropped early, it may begin again or not.
+    pub async fn reset_consumer(&self, stream: &str, consumer: &str, sequence: u64) -> Result<u64, ApiError> {
+        let name = consumer.to_owned();
+        let answer = self
+            .call(stream, |answer| Call::ConsumerReset(name, sequence, answer))
+            .await?;
+        Ok(answer.reset_seq)
     }
 
     /// Ends a consumer.

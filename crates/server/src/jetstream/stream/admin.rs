@@ -189,6 +189,12 @@ impl Task {
                 // Whoever asked may have gone.
                 drop(answer.send(why));
             }
+            Call::ConsumerUnsettled(name, answer) => {
+                let number = self.consumers.find(&name);
+                let open = number.and_then(|n| self.with_consumer(n, now, |c, _| c.unsettled()));
+                // As above.
+                drop(answer.send(open));
+            }
             Call::Interest => {
                 self.each_consumer(now, |consumer, port| consumer.interest_changed(port, now));
             }

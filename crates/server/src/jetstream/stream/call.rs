@@ -21,7 +21,7 @@ use windjet_protocol::jetstream::{ApiError, ApiResponse, Response, Timestamp};
 use super::source::claim::Claim;
 use crate::jetstream::account::JsAccount;
 use crate::jetstream::backup::Restored;
-use crate::jetstream::consumer::Explanation;
+use crate::jetstream::consumer::{Explanation, Unsettled};
 use crate::server::Shared;
 
 /// Where the answer to a call goes.
@@ -121,6 +121,8 @@ pub(crate) enum Call {
     ConsumerReset(String, u64, Answer<ConsumerResetResponse>),
     /// Why a consumer does not deliver.
     ConsumerExplain(String, oneshot::Sender<Option<Explanation>>),
+    /// What a consumer has not settled.
+    ConsumerUnsettled(String, oneshot::Sender<Option<Unsettled>>),
     /// Subscriptions changed in the account: push consumers look again.
     Interest,
     /// A client is gone.
@@ -179,6 +181,7 @@ impl Call {
             Self::ConsumerUnpin(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerReset(_, _, answer) => answer.send(server, Err(gone())),
             Self::ConsumerExplain(_, answer) => drop(answer.send(None)),
+            Self::ConsumerUnsettled(_, answer) => drop(answer.send(None)),
             // Whoever restored it hears nothing, as from a server that died.
             Self::Restored(_) => {}
             Self::Interest | Self::Gone(_) | Self::Claim(_) | Self::Taken { .. } | Self::Unclaim(_) => {}
