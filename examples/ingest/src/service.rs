@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windjet_mq::{Broker, Ctx, Error};
 
@@ -20,6 +21,8 @@ use crate::{Args, Role, api, worker};
 
 /// How often what is written and old makes room.
 const PURGE_EVERY: Duration = Duration::from_secs(10);
+/// How often at most, when a budget is used up.
+const PURGE_PAUSE: Duration = Duration::from_secs(1);
 const OPEN_TRIES: u32 = 10;
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -29,6 +32,8 @@ pub(crate) struct Shared {
     pub store: Store,
     pub live: Arc<Live>,
     pub stop: CancellationToken,
+    /// Told when a tenant's budget is used up.
+    pub full: Notify,
     file: PathBuf,
     config: RwLock<Arc<Config>>,
 }
@@ -82,6 +87,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         store,
         live,
         stop: stop.clone(),
+        full: Notify::new(),
         file,
         config: RwLock::new(Arc::new(config)),
     });
@@ -173,6 +179,10 @@ async fn purge(shared: Arc<Shared>, role: Role) {
         tokio::select! {
             () = shared.stop.cancelled() => return,
             () = tokio::time::sleep(PURGE_EVERY) => {}
+            () = async {
+                tokio::time::sleep(PURGE_PAUSE).await;
+                shared.full.notified().await;
+            } => {}
         }
         let config = shared.config();
         let kept = Duration::from_secs(config.replay_seconds);

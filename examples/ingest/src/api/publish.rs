@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use windjet_mq::{Ctx, PublishOptions, TenantId, Topic};
+use windjet_mq::{Ctx, ErrorKind, PublishOptions, TenantId, Topic};
 
 use super::refusal::KEY;
 use super::{Answer, Api, App, Refusal, json_answer};
@@ -136,6 +136,11 @@ impl Api {
             .broker
             .publish(&Ctx::new(), topic, data, options)
             .await;
-        stored.map_err(|error| Refusal::broker(&error).under(&row.id))
+        stored.map_err(|error| {
+            if error.is(ErrorKind::QueueFull) {
+                self.shared.full.notify_one();
+            }
+            Refusal::broker(&error).under(&row.id)
+        })
     }
 }

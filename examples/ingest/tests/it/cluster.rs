@@ -136,3 +136,30 @@ fn consumers_killed_at_random_write_every_row_once_and_in_order() {
     }
     api.stop();
 }
+
+#[test]
+fn a_server_that_is_killed_under_load_loses_and_doubles_nothing() {
+    let (mut dice, data, (mut deployment, args)) = (Dice::new(), folder(), deploy());
+    println!("INGEST_SEED: {dice:?}");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let service = Service::start(data.path(), &args);
+    let tables = [
+        ("acme", "clicks"),
+        ("acme", "views"),
+        ("globex", "clicks"),
+        ("globex", "views"),
+    ]
+    .repeat(4);
+    let load = Load::start(&tables);
+    load.at(&[service.addr]);
+    for _ in 0..3 {
+        let rows = load.accepted() + 200 + dice.below(500);
+        until("rows to be accepted", PATIENCE, || load.accepted() >= rows).unwrap();
+        deployment.restart().unwrap();
+    }
+    let rows = load.accepted() + 200;
+    until("rows to be accepted", PATIENCE, || load.accepted() >= rows).unwrap();
+    let accepted = load.finish(service.addr);
+    println!("3 kills of the server, {accepted} rows accepted, each written once and in order");
+    service.stop();
+}

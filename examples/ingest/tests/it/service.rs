@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 
 use serde_json::json;
+use windjet_testkit::process::Signal;
 
 use super::client::{Events, Service, ask, folder, open, wait};
 
@@ -280,9 +281,34 @@ fn a_full_budget_is_told_and_a_reload_raises_it() {
         json!({ "applied": { "acme": 1 << 20 }, "failed": {} })
     );
     assert_eq!(service.send("clicks", &format!("k{sent}"), &row).status, 202);
+    budget("2Mi");
+    service.process.signal(Signal::Hup).unwrap();
+    wait("the budget", || {
+        service.get("/v1/tenants/acme")["max_bytes"] == 2 << 20
+    });
     service.stop();
 
     let service = Service::start(data.path(), &[]);
     wait("every row", || service.keys("clicks").len() == sent + 1);
-    assert_eq!(service.get("/v1/tenants/acme")["max_bytes"], 1 << 20);
+    assert_eq!(service.get("/v1/tenants/acme")["max_bytes"], 2 << 20);
+}
+
+#[test]
+fn what_is_written_makes_room() {
+    let data = folder();
+    let config = r#"{"tenants":{"acme":{"max_bytes":"64Ki"}},"replay_seconds":0}"#;
+    std::fs::write(data.path().join("ingest.json"), config).unwrap();
+    let service = Service::start(data.path(), &[]);
+    let row = format!("\"{}\"", "x".repeat(8000));
+    let mut refused = 0;
+    for n in 0..20 {
+        wait("room for a row", || {
+            let answer = service.send("clicks", &format!("k{n}"), &row);
+            refused += u32::from(answer.status == 503);
+            answer.status == 202
+        });
+    }
+    assert!(refused > 0, "the budget is not kept");
+    wait("every row", || service.keys("clicks").len() == 20);
+    service.stop();
 }
