@@ -85,6 +85,7 @@ pub(crate) fn router(
             "/v1/tenants/{tenant}/dead-letters/{number}/redrive",
             post(dead_letters::redrive),
         )
+        .fallback(nowhere)
         .with_state(Arc::new(api))
 }
 
@@ -175,6 +176,13 @@ async fn reload(State(api): App) -> Answer {
         StatusCode::SERVICE_UNAVAILABLE
     };
     json_answer(status, &outcome)
+}
+
+async fn nowhere() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "no such route; examples/ingest/README.md lists them",
+    )
 }
 
 async fn healthz(State(api): App) -> Answer {

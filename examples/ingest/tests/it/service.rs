@@ -207,6 +207,7 @@ fn refusals_say_what_to_do() {
         assert_eq!(answer.status, status, "{answer:?}");
         assert!(answer.error().contains(says), "{}", answer.error());
     };
+    refused(post("/v1/rows", "k", b"1"), 404, "README");
     refused(post(rows, "k", b"{"), 400, "send one JSON value");
     refused(post(rows, "a b", b"1"), 400, "printable ASCII");
     refused(post("/v1/tenants/a.b/tables/t/rows", "k", b"1"), 400, "tenant id");
