@@ -102,13 +102,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("{} cannot be listened on", args.listen))?;
+    let signal = stop_signal()?;
     ready(&format!("http://{}", listener.local_addr()?))?;
     let router = api::router(Arc::clone(&shared), opened.ready, &args);
     let serve = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let serving = tokio::spawn(serve.into_future());
 
     let early = tokio::select! {
-        signal = stop_signal() => signal.map(|()| None)?,
+        () = signal => None,
         ended = &mut consuming => Some(ended),
     };
     stop.cancel();
@@ -218,18 +219,25 @@ async fn reload_on_signal(shared: Arc<Shared>) {
     shared.stop.cancelled().await;
 }
 
-async fn stop_signal() -> anyhow::Result<()> {
+/// Waits for the signal to stop, from now on: nothing that comes after this call is missed.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     {
-        let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            _ = term.recv() => {}
-            interrupted = tokio::signal::ctrl_c() => interrupted?,
-        }
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(async move {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
     }
     #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await?;
-    Ok(())
+    Ok(async {
+        if let Err(error) = tokio::signal::ctrl_c().await {
+            tracing::error!(%error, "no signal to stop can be received");
+        }
+    })
 }
 
 /// Runs what waits for the disk where waiting is allowed.

@@ -127,12 +127,9 @@ fn consumers_killed_at_random_write_every_row_once_and_in_order() {
         "{kills} kills of {consumers} consumers, {accepted} rows accepted, each written once and in order"
     );
     // An operator's stop hands everything over, and none had failed.
-    for worker in workers {
-        Service {
-            process: worker,
-            addr: api.addr,
-        }
-        .stop();
+    for mut process in workers {
+        let addr = ready(&mut process);
+        Service { process, addr }.stop();
     }
     api.stop();
 }
