@@ -179,6 +179,8 @@ impl JetStream {
         let (mut atomic, mut fast) = (batch::Limits::default(), fast::Limits::default());
         atomic.per_stream = count(limits.batch_max_inflight_per_stream).unwrap_or(atomic.per_stream);
         atomic.total = number(limits.batch_max_inflight_total).unwrap_or(atomic.total);
+        fast.per_stream = count(limits.batch_max_inflight_per_stream).unwrap_or(fast.per_stream);
+        fast.total = number(limits.batch_max_inflight_total).unwrap_or(fast.total);
         atomic.messages = count(limits.batch_max_msgs).unwrap_or(atomic.messages);
         if let Some(timeout) = limits.batch_timeout {
             let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);

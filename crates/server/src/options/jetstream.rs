@@ -43,13 +43,13 @@ pub struct JetStreamServerLimits {
     pub max_request_batch: Option<i64>,
     /// Longest duplicate window.
     pub duplicate_window: Option<Duration>,
-    /// Atomic batches open at a time on one stream.
+    /// Atomic, and as many fast, batches open at a time on one stream.
     pub batch_max_inflight_per_stream: Option<i64>,
-    /// Atomic batches open at a time on the server.
+    /// Atomic, and as many fast, batches open at a time on the server.
     pub batch_max_inflight_total: Option<i64>,
     /// Most messages of one atomic batch.
     pub batch_max_msgs: Option<i64>,
-    /// Time after which an unfinished atomic batch is abandoned.
+    /// Time after which an unfinished batch is abandoned.
     pub batch_timeout: Option<Duration>,
 }
 
