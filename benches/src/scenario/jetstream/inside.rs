@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Publishes without an acknowledgement at a time, on both sides. What is under way must outlast a sync of the disk.
-const UNDER_WAY: u64 = 65_536;
+const UNDER_WAY: u64 = 98_304;
 
 /// Options of the hidden command `inside`.
 #[derive(Debug, clap::Args)]

@@ -49,16 +49,22 @@ pub(crate) enum Signal {
 
 /// One message in a batch; places are offsets into the batch's bytes.
 #[derive(Debug)]
-pub(crate) struct Entry {
+struct Entry {
     start: usize,
     subject: u32,
     reply: u32,
     headers: u32,
     payload: u32,
-    /// Connection that sent it, 0 for the server itself.
-    pub(crate) origin: u64,
     /// The payload where it is shared already.
     shared: Option<Bytes>,
+    tag: Tag,
+}
+
+/// What a message is beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tag {
+    /// Connection that sent it, 0 for the server itself.
+    pub(crate) origin: u64,
     /// What waits for the outcome in this process: its place in the batch's list, from 1 on; 0 for nobody.
     source: u32,
     /// Number of the consumer, for signals.
@@ -70,6 +76,8 @@ pub(crate) struct Entry {
 /// A lane as its taker gets it.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
+    /// What was given back: it comes before the rest.
+    back: Option<Box<Item>>,
     bytes: Bytes,
     entries: std::vec::IntoIter<Entry>,
     sources: Option<Arc<Vec<Arc<Source>>>>,
@@ -87,7 +95,7 @@ pub(crate) struct Item {
     /// Payload.
     pub(crate) payload: Bytes,
     /// The rest.
-    pub(crate) entry: Entry,
+    pub(crate) tag: Tag,
     /// All that wait for outcomes of the batch. A publisher counts references to its own at the same time, on another core;
     /// these are counted here only.
     sources: Option<Arc<Vec<Arc<Source>>>>,
@@ -96,7 +104,7 @@ pub(crate) struct Item {
 impl Item {
     /// What waits for the outcome in this process.
     pub(crate) fn source(&self) -> Option<&Arc<Source>> {
-        let at = self.entry.source.checked_sub(1)?;
+        let at = self.tag.source.checked_sub(1)?;
         self.sources.as_ref()?.get(at as usize)
     }
 }
@@ -104,7 +112,18 @@ impl Item {
 impl Batch {
     /// Entries left.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + usize::from(self.back.is_some())
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives back what was taken last: it comes again next.
+    pub(crate) fn put_back(&mut self, item: Item) {
+        debug_assert!(self.back.is_none());
+        self.back = Some(Box::new(item));
     }
 }
 
@@ -112,6 +131,9 @@ impl Iterator for Batch {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
+        if let Some(item) = self.back.take() {
+            return Some(*item);
+        }
         let mut entry = self.entries.next()?;
         let mut at = entry.start;
         let mut take = |len: u32| {
@@ -124,7 +146,7 @@ impl Iterator for Batch {
             Some(shared) => shared,
             None => take(entry.payload),
         };
-        let sources = if entry.source == 0 {
+        let sources = if entry.tag.source == 0 {
             None
         } else {
             self.sources.clone()
@@ -134,7 +156,7 @@ impl Iterator for Batch {
             reply,
             headers,
             payload,
-            entry,
+            tag: entry.tag,
             sources,
         })
     }
@@ -189,11 +211,13 @@ impl Lane {
             reply: reply.len() as u32,
             headers: headers.len() as u32,
             payload: len as u32,
-            origin,
             shared,
-            source,
-            consumer,
-            signal,
+            tag: Tag {
+                origin,
+                source,
+                consumer,
+                signal,
+            },
         });
     }
 
@@ -210,6 +234,7 @@ impl Lane {
             self.entries.reserve(entries);
         }
         Batch {
+            back: None,
             bytes: Bytes::from(bytes),
             entries: taken.into_iter(),
             sources: if self.sources.is_empty() {
@@ -309,6 +334,17 @@ impl Untaken {
         let error = self.error();
         self.call.refuse(server, &error);
     }
+}
+
+/// What the stream's task takes at the start of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Everything.
+    All,
+    /// No publishes: some wait for room in the store.
+    NoPublishes,
+    /// Acks and pull requests: publishes that came before are not gone through yet, and calls come behind them.
+    Signals,
 }
 
 /// All that the stream's task takes at the start of a turn.
@@ -465,18 +501,22 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes the lanes; publishes only with `publishes`.
-    pub(crate) fn take(&self, publishes: bool) -> Taken {
+    /// Takes the lanes that are wanted.
+    pub(crate) fn take(&self, want: Want) -> Taken {
         let mut state = self.state.lock();
         Taken {
-            calls: std::mem::take(&mut state.calls),
+            calls: if want == Want::Signals {
+                Vec::new()
+            } else {
+                std::mem::take(&mut state.calls)
+            },
             locals: std::mem::take(&mut state.locals),
             signals: if state.signals.entries.is_empty() {
                 Batch::default()
             } else {
                 state.signals.take()
             },
-            publishes: if publishes && !state.publishes.entries.is_empty() {
+            publishes: if want == Want::All && !state.publishes.entries.is_empty() {
                 state.publishes.take()
             } else {
                 Batch::default()
@@ -484,19 +524,19 @@ impl Inbox {
         }
     }
 
-    /// Whether something waits.
-    pub(crate) fn has_work(&self, publishes: bool) -> bool {
+    /// Whether something waits that is wanted.
+    pub(crate) fn has_work(&self, want: Want) -> bool {
         let state = self.state.lock();
-        !state.calls.is_empty()
+        (want != Want::Signals && !state.calls.is_empty())
             || !state.signals.entries.is_empty()
             || !state.locals.is_empty()
-            || (publishes && !state.publishes.entries.is_empty())
+            || (want == Want::All && !state.publishes.entries.is_empty())
     }
 
     /// Takes nothing more; what waits is returned.
     pub(crate) fn close(&self) -> Taken {
         self.state.lock().closed = true;
-        self.take(true)
+        self.take(Want::All)
     }
 }
 
@@ -535,7 +575,7 @@ mod tests {
         inbox.call(Call::Gone(7)).unwrap();
         inbox.call(Call::Interest).unwrap();
         inbox.call(Call::Interest).unwrap();
-        assert_eq!(inbox.take(true).calls.len(), CALLS_MAX + 2);
+        assert_eq!(inbox.take(Want::All).calls.len(), CALLS_MAX + 2);
         inbox.call(asked()).unwrap();
         inbox.close();
         let untaken = inbox.call(asked()).unwrap_err();
@@ -553,7 +593,11 @@ mod tests {
             inbox.publish_shared(&shared, Bytes::from_static(b"two"), &source),
             Push::Queued
         );
-        let items: Vec<_> = inbox.take(true).publishes.collect();
+        let mut batch = inbox.take(Want::All).publishes;
+        let first = batch.next().unwrap();
+        batch.put_back(first);
+        assert_eq!(batch.len(), 2);
+        let items: Vec<_> = batch.collect();
         let shown: Vec<_> = items
             .iter()
             .map(|item| {
@@ -572,7 +616,7 @@ mod tests {
                 (&b"s.b"[..], &b""[..], &b""[..], &b"two"[..]),
             ]
         );
-        assert_eq!(items[0].entry.origin, 3);
+        assert_eq!(items[0].tag.origin, 3);
         assert!(items[0].source().is_none());
         assert!(items[1].source().is_some_and(|known| Arc::ptr_eq(known, &source)));
     }

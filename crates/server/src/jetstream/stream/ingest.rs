@@ -204,7 +204,8 @@ impl Task {
     /// Takes a publish; gives it back when the store cannot take it now.
     pub(super) fn publish(&mut self, rules: &Rules, item: Item, now: Now) -> Option<Item> {
         let subject = rules.stored_subject(&item.subject);
-        let message = Incoming::new(&subject, &item.headers, &item.payload);
+        let mut message = Incoming::new(&subject, &item.headers, &item.payload);
+        message.time = Some(now.wall);
         let control = Control::parse(&item.reply);
         let done = if let Some(control) = control {
             self.publish_fast(rules, control, &message, &item, now)

@@ -13,15 +13,15 @@ use crate::jetstream::mailbox::{self, Unconfirmed};
 impl Task {
     /// Acks and pull requests, in the order of their arrival.
     pub(super) fn signals(&mut self, batch: Batch, now: Now) {
-        if batch.len() == 0 {
+        if batch.is_empty() {
             return;
         }
         let (server, account) = (self.server.clone(), self.account.account.clone());
         let mut post = Post::new(&server, &account);
         for item in batch {
-            let (number, holder) = (item.entry.consumer, item.entry.origin);
+            let (number, holder) = (item.tag.consumer, item.tag.origin);
             let reply = Some(&item.reply[..]).filter(|reply| !reply.is_empty());
-            self.with_consumer_in(&mut post, number, now, |consumer, port| match item.entry.signal {
+            self.with_consumer_in(&mut post, number, now, |consumer, port| match item.tag.signal {
                 Signal::Next => {
                     if let Some(reply) = reply {
                         let pull = Pull {

@@ -25,7 +25,7 @@ use super::Stream;
 use super::batches::OpenBatches;
 use super::call::{Answer, Call};
 use super::consumers::Consumers;
-use super::inbox::{Item, LocalSignal};
+use super::inbox::{Batch, LocalSignal, Want};
 use super::ingest::Ingest;
 use super::limits::Limits;
 use super::outbox::{Out, Outbox};
@@ -42,8 +42,10 @@ use crate::jetstream::offline;
 use crate::jetstream::quota::Quota;
 use crate::server::Shared;
 
-/// Publishes of one turn.
+/// Publishes of one turn at most.
 const PUBLISHES: usize = 4096;
+/// Publishes that may bear the same time.
+const MOMENT: usize = 64;
 /// Rounds of submit and commit in one turn: a memory stream commits at once.
 const ROUNDS: usize = 4;
 
@@ -65,8 +67,10 @@ pub(crate) struct Task {
     pub(super) limits: Limits,
     /// What it takes, against the bounds of account and server.
     pub(super) quota: Quota,
-    /// Publishes taken from the inbox that the store could not take yet.
-    pub(super) waiting: VecDeque<Item>,
+    /// Publishes taken from the inbox that are not stored yet.
+    pub(super) waiting: Batch,
+    /// The store could not take the first of them.
+    pub(super) blocked: bool,
     /// Calls that wait for a purge to be committed before they are looked at.
     pub(super) held: VecDeque<Call>,
     /// What was staged and must be shown to consumers once committed.
@@ -128,7 +132,7 @@ impl Task {
         let now = self.now();
         let mut more = false;
         self.commit(now);
-        let taken = self.stream.inbox.take(self.waiting.is_empty());
+        let taken = self.stream.inbox.take(self.want());
         let held = std::mem::take(&mut self.held);
         for call in held.into_iter().chain(taken.calls) {
             if self.ended {
@@ -140,13 +144,15 @@ impl Task {
         if !self.ended {
             self.signals(taken.signals, now);
             self.local_signals(taken.locals, now);
-            self.publishes(taken.publishes, now);
+            more |= self.publishes(taken.publishes);
             self.due(now);
             more |= self.copy(now);
         } else {
             leave(taken.locals);
             // They came with the call that ended it, and are told so at the end.
-            self.waiting.extend(taken.publishes);
+            if self.waiting.is_empty() {
+                self.waiting = taken.publishes;
+            }
         }
         for round in 0..ROUNDS {
             if !self.ended {
@@ -161,26 +167,44 @@ impl Task {
             }
             more |= round + 1 == ROUNDS;
         }
-        more || self.stream.inbox.has_work(self.waiting.is_empty())
+        more || self.stream.inbox.has_work(self.want())
     }
 
-    fn publishes(&mut self, batch: super::inbox::Batch, now: Now) {
-        let retry = std::mem::take(&mut self.waiting);
-        let mut items = retry.into_iter().chain(batch);
-        let mut done = 0;
+    /// Takes what waits, or what came: nothing is fetched from the inbox while something waits. Not more than [`PUBLISHES`], so that
+    /// outcomes, acks and deliveries need not wait for a long queue to be gone through. True when the rest may follow at once.
+    fn publishes(&mut self, came: Batch) -> bool {
+        debug_assert!(came.is_empty() || self.waiting.is_empty());
+        let mut items = std::mem::take(&mut self.waiting);
+        if items.is_empty() {
+            items = came;
+        }
+        let mut now = self.now();
         let rules = self.ingest.rules.clone();
-        for item in items.by_ref() {
+        self.blocked = false;
+        for done in 0..PUBLISHES {
+            let Some(item) = items.next() else {
+                break;
+            };
+            // A message bears the time of a moment after its arrival. Asking for each would cost as much as its checksum.
+            if done % MOMENT == MOMENT - 1 {
+                now = self.now();
+            }
             if let Some(back) = self.publish(&rules, item, now) {
-                self.waiting.push_back(back);
+                items.put_back(back);
+                self.blocked = true;
                 break;
             }
-            done += 1;
-            // Journal chunks are submitted by the writer itself when they are large; here only time counts.
-            if done % PUBLISHES == 0 {
-                self.writer.submit();
-            }
         }
-        self.waiting.extend(items);
+        self.waiting = items;
+        !self.blocked && !self.waiting.is_empty()
+    }
+
+    fn want(&self) -> Want {
+        match (self.waiting.is_empty(), self.blocked) {
+            (true, _) => Want::All,
+            (false, true) => Want::NoPublishes,
+            (false, false) => Want::Signals,
+        }
     }
 
     /// Makes visible what is committed: consumers first, then replies.
@@ -343,7 +367,7 @@ impl Task {
         }
         self.stream.tell_followers();
         // Publishes that were not looked at any more; over the wire their senders hear nothing, as from a server that died.
-        for item in self.waiting.drain(..).chain(left.publishes) {
+        for item in std::mem::take(&mut self.waiting).chain(left.publishes) {
             if let Some(source) = item.source() {
                 source.settle(Outcome::Unknown);
             }
@@ -435,7 +459,8 @@ impl Task {
             outbox: Outbox::default(),
             receivers: Receivers::default(),
             ingest,
-            waiting: VecDeque::new(),
+            waiting: Batch::default(),
+            blocked: false,
             held: VecDeque::new(),
             feed: VecDeque::new(),
             announced: origin != Origin::Created,
