@@ -18,7 +18,7 @@ pub struct BrokerConfig {
     pub addr: String,
     /// Folder of the streams; made with its parents when missing. Default: `data/nats`.
     pub data_dir: PathBuf,
-    /// Disk for all streams together, in MiB, at least 4: the folder's files take at most a tenth more. The streams have
+    /// Disk for all streams together, in MiB, at least 8: the folder's files take at most a tenth more. The streams have
     /// [shares](StreamLimits) of it, the rest is for the store itself. Below 30, a message may not be as long as 1 MiB
     /// but a 32nd of what the files may take. 0: no budgets; the server then takes at most three quarters of what is free on the disk.
     /// Default: 1024.

@@ -87,8 +87,8 @@ pub(super) async fn start(config: &BrokerConfig) -> Result<Running, BusError> {
 
 /// The part of the folder's budget that one message may be long, which the store's journal bears.
 const MESSAGE_SHARE: u64 = 32;
-/// The least cap, MiB.
-const CAP_MIN: u64 = 4;
+/// The least cap, MiB. With less, the room for the files that are being compacted is short all the time, and publishes hardly get on.
+const CAP_MIN: u64 = 8;
 /// Percent of the cap that the streams' messages may take. The rest, and a tenth more, is for journal, ballast, manifest,
 /// what frames messages in files, and what is not compacted yet.
 const SHARES_MAX: u32 = 75;

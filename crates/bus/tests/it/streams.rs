@@ -171,10 +171,10 @@ on_both! {
 async fn b12_a_cap_that_cannot_be_kept_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder);
-    config.max_store_mb = 3;
+    config.max_store_mb = 7;
     let error = Broker::new(config.clone()).start().await.unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::Config) && error.to_string().contains("at least 4"),
+        matches!(error.kind(), ErrorKind::Config) && error.to_string().contains("at least 8"),
         "{error}"
     );
     config.max_store_mb = 64;
