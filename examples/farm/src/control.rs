@@ -43,6 +43,8 @@ pub(crate) enum Request {
     Workers,
     /// The streams of the bus.
     Streams,
+    /// What the server counted since it began.
+    Counts,
     /// Output of a task after a piece of it.
     Logs {
         /// The task.
@@ -72,6 +74,8 @@ pub(crate) enum Answer {
     Workers(Vec<WorkerView>),
     /// Streams.
     Streams(Vec<StreamView>),
+    /// Counters.
+    Counts(CountsView),
     /// Output.
     Logs(Vec<Chunk>),
     /// It was not done.
@@ -100,6 +104,31 @@ pub(crate) struct StreamView {
     pub unacked: u64,
     /// Of these, those that were delivered more than once.
     pub redelivered: u64,
+}
+
+/// What the server counted since it began, and what waits now.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct CountsView {
+    /// Messages it stored: cancels.
+    pub published: u64,
+    /// Messages handled.
+    pub acked: u64,
+    /// Messages to be delivered again.
+    pub naked: u64,
+    /// Deliveries that were not the first.
+    pub redelivered: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
+    /// Messages handed back at a stop.
+    pub returned: u64,
+    /// Requests for work that were answered.
+    pub leases: u64,
+    /// Requests for work that were refused unseen.
+    pub leases_dropped: u64,
+    /// How often it was looked for work.
+    pub looks: u64,
+    /// Requests for work that wait now.
+    pub parked: u64,
 }
 
 /// Asks a server.

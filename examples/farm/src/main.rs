@@ -44,6 +44,8 @@ enum Command {
     Workers(At),
     /// Shows the streams of the bus as JSON.
     Streams(At),
+    /// Shows what the server counted as JSON.
+    Counts(At),
     /// Prints the output of a task.
     Logs(Logs),
     /// Shows the farm with progress bars.
@@ -187,6 +189,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Status(Job { at, job }) => show(&at, &Request::Status { job }).await,
         Command::Workers(at) => show(&at, &Request::Workers).await,
         Command::Streams(at) => show(&at, &Request::Streams).await,
+        Command::Counts(at) => show(&at, &Request::Counts).await,
         Command::Logs(Logs { at, task, follow }) => watch::logs(&at.control, &task, follow).await,
         Command::Watch(Watch { at, until_done }) => watch::run(&at.control, until_done).await,
     }

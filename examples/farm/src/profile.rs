@@ -23,6 +23,8 @@ pub(crate) struct Profile {
     pub attempts: i64,
     /// Time for running tasks when a worker stops.
     pub grace: Duration,
+    /// Longest pause before a message that could not be handled comes again.
+    pub pause_max: Duration,
 }
 
 impl Profile {
@@ -40,6 +42,7 @@ impl Profile {
                 retry_delay: ms(300),
                 attempts: 3,
                 grace: ms(1000),
+                pause_max: ms(1000),
             }
         } else {
             Self {
@@ -52,6 +55,7 @@ impl Profile {
                 retry_delay: ms(30_000),
                 attempts: 3,
                 grace: ms(30_000),
+                pause_max: ms(30_000),
             }
         }
     }

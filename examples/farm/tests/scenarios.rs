@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 use std::io::{BufRead as _, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -97,8 +99,12 @@ impl Farm {
     }
 
     fn worker(&self, id: &str, more: &[&str]) -> Process {
+        self.worker_at(&self.url, id, more)
+    }
+
+    fn worker_at(&self, url: &str, id: &str, more: &[&str]) -> Process {
         let mut command = farm();
-        command.args(["worker", "--fast", "--url", &self.url, "--id", id, "--dir"]);
+        command.args(["worker", "--fast", "--url", url, "--id", id, "--dir"]);
         start(command.arg(self.folder.path().join("workers")).args(more)).0
     }
 
@@ -182,6 +188,51 @@ fn server(folder: &Path, addr: &str, control: &str) -> Command {
     ]);
     command.arg(folder.join("server"));
     command
+}
+
+/// A wire between a worker and the server that can be cut.
+struct Wire {
+    url: String,
+    /// The connections, or `None` while it is cut.
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Wire {
+    fn to(url: &str) -> Self {
+        let target = url.replace("nats://", "");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let of_listener = open.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let near = near.unwrap();
+                let mut open = of_listener.lock().unwrap();
+                // What is cut ends a connection at once.
+                let Some(open) = open.as_mut() else { continue };
+                let far = TcpStream::connect(&target).unwrap();
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+                open.extend([near, far]);
+            }
+        });
+        Self { url, open }
+    }
+
+    fn cut(&self) {
+        for end in self.open.lock().unwrap().take().unwrap() {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        *self.open.lock().unwrap() = Some(Vec::new());
+    }
 }
 
 /// Between two looks at a condition that has a deadline.
@@ -289,6 +340,51 @@ fn scenario_7_and_8_a_cancel_ends_the_process_also_when_the_worker_was_paused() 
 }
 
 #[test]
+fn scenario_9_a_task_goes_on_while_its_worker_is_cut_off_and_nothing_is_lost_or_doubled() {
+    let farm = Farm::new();
+    let wire = Wire::to(&farm.url);
+    let _worker = farm.worker_at(&wire.url, "w1", &[]);
+    let (gate, done) = (farm.file("gate"), farm.file("done"));
+    let command = format!(
+        "echo before; while [ ! -e {} ]; do sleep 0.05; done; for i in 1 2 3; do echo $i; done; touch {}",
+        gate.display(),
+        done.display()
+    );
+    let job = farm.submit(&["--cmd", &command]);
+    farm.until_task(&job, 0, "running");
+    wire.cut();
+    // It ends while nobody can be told.
+    std::fs::write(&gate, b"").unwrap();
+    until("the task is through", || done.exists());
+    assert_eq!(farm.task(&job, 0)["state"], "running");
+    wire.mend();
+    farm.assert_done_once(&job);
+    assert_eq!(farm.task(&job, 0)["attempts"], 1);
+    assert_eq!(
+        farm.ask(&["logs", "--task", &format!("{job}-s0-t0"), "--follow"]),
+        "before\n1\n2\n3\n"
+    );
+}
+
+#[test]
+fn scenario_10_a_cancel_that_was_sent_during_a_cut_is_heard_after_it() {
+    let farm = Farm::new();
+    let wire = Wire::to(&farm.url);
+    let _worker = farm.worker_at(&wire.url, "w1", &[]);
+    let file = farm.file("pid");
+    let command = format!("echo $$ > {0}.new; mv {0}.new {0}; sleep 600", file.display());
+    let job = farm.submit(&["--cmd", &command]);
+    until("it runs", || file.exists());
+    let process = Path::new("/proc").join(&lines(&file)[0]);
+    wire.cut();
+    farm.ask(&["cancel", "--job", &job]);
+    assert!(process.exists());
+    wire.mend();
+    until("the process is gone", || !process.exists());
+    assert_eq!(farm.job(&job)["state"], "canceled");
+}
+
+#[test]
 fn scenario_11_a_worker_that_stops_politely_gives_its_task_back() {
     let farm = Farm::new();
     let mut first = farm.worker("w1", &[]);
@@ -371,6 +467,36 @@ fn scenario_14_a_killed_server_comes_back_and_every_task_ends_once() {
             "{of:?}"
         );
     }
+}
+
+#[test]
+fn scenario_15_a_server_that_stops_politely_is_quick_and_goes_on_where_it_was() {
+    let mut farm = Farm::new();
+    let _workers = [farm.worker("w1", &[]), farm.worker("w2", &[])];
+    let file = farm.file("noted");
+    let job = farm.submit(&["--tasks", "24", "--cmd", &noted(&file, "sleep 0.1")]);
+    for done in [1, 8] {
+        until("some tasks have ended", || {
+            lines(&file).iter().filter(|line| line.starts_with("end")).count() >= done
+        });
+        let begun = Instant::now();
+        farm.server.signal("TERM");
+        assert!(farm.server.wait());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        farm.server = start(&mut farm.server_again()).0;
+    }
+    farm.assert_done_once(&job);
+    for task in farm.job(&job)["tasks"].as_array().unwrap() {
+        assert_eq!(task["attempts"], 1, "{task}");
+    }
+    let streams: Value = serde_json::from_str(&farm.ask(&["streams"])).unwrap();
+    assert_eq!(
+        (&streams["streams"][4]["name"], &streams["streams"][4]["messages"]),
+        (&"SQI_DEAD".into(), &0.into())
+    );
+    let counts: Value = serde_json::from_str(&farm.ask(&["counts"])).unwrap();
+    assert!(counts["counts"]["acked"].as_u64().unwrap() > 0, "{counts}");
+    assert_eq!(counts["counts"]["dead"], 0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use windjet_bus::client::ConsumerKind;
 use windjet_bus::streams::{STREAM_CANCEL, STREAM_DEAD, STREAM_LOGS, STREAM_TASK, STREAM_WORKER};
 
 use super::Farm;
-use crate::control::{Answer, Request, StreamView};
+use crate::control::{Answer, CountsView, Request, StreamView};
 use crate::store::now_ms;
 
 /// Bytes of a request.
@@ -96,7 +96,24 @@ impl Farm {
                 });
                 Ok(Answer::Logs(read.await?))
             }
+            Request::Counts => Ok(Answer::Counts(self.counted())),
             Request::Streams => Ok(Answer::Streams(self.streams().await?)),
+        }
+    }
+
+    fn counted(&self) -> CountsView {
+        let of = self.client.counts();
+        CountsView {
+            published: of.published,
+            acked: of.acked,
+            naked: of.naked,
+            redelivered: of.redelivered,
+            dead: of.dead,
+            returned: of.returned,
+            leases: of.leases,
+            leases_dropped: of.leases_dropped,
+            looks: self.looks(),
+            parked: u64::try_from(self.waiters.parked()).unwrap_or(u64::MAX),
         }
     }
 

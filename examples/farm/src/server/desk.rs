@@ -1,16 +1,17 @@
 //! Answers requests for work, at once or when there is some.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use windjet_bus::client::{LeaseCall, LeaseHandler, lease_handler, refusal};
-use windjet_bus::message::{LeaseReply, LeaseRequest, decode, encode};
+use windjet_bus::message::{LeaseReply, LeaseRequest, decode, encode, is_current};
 use windjet_bus::subjects::WILDCARD_QUEUE;
 use windjet_bus::{Bus as _, Layout};
 
 use super::Farm;
-use crate::store::{Leased, now_ms};
+use crate::store::{Bounds, Leased, now_ms};
 
 /// A refused request waits this long, so that whoever asks wrongly does not ask in a loop.
 const REFUSAL: Duration = Duration::from_secs(1);
@@ -38,6 +39,15 @@ impl Farm {
             Ok(request) => request,
             Err(error) => return refuse(&error.to_string()).await,
         };
+        let layout = self.client.layout();
+        if !request.version.is_empty() && !is_current(&request.version, layout) {
+            return refuse(&format!(
+                "the worker speaks version {:?}, the server {:?}; run the same release",
+                request.version,
+                layout.version()
+            ))
+            .await;
+        }
         if request.worker_id.is_empty()
             || call
                 .worker
@@ -97,10 +107,14 @@ impl Farm {
     }
 
     async fn lease(self: &Arc<Self>, request: &LeaseRequest, queue: &str) -> anyhow::Result<Leased> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let (worker, instance) = (request.worker_id.clone(), request.instance_id.clone());
+        let bounds = Bounds::of(request.max_tasks, request.max_bytes);
         let queue = (queue != WILDCARD_QUEUE).then(|| queue.to_owned());
         let layout: Layout = self.client.layout();
-        self.store(move |store| store.lease(&worker, &instance, queue.as_deref(), layout, now_ms()))
-            .await
+        self.store(move |store| {
+            store.lease_within(&worker, &instance, queue.as_deref(), bounds, layout, now_ms())
+        })
+        .await
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use windjet_bus::Bus as _;
+use windjet_bus::Token;
 use windjet_bus::client::{Delivery, Handler, Outcome};
 use windjet_bus::message::{
     DeregisterMsg, HeartbeatMsg, LogChunkMsg, RegisterMsg, TaskStatusMsg, decode, is_current,
@@ -49,6 +50,13 @@ handler!(
 handler!(of_statuses, status_message, "Changes of state.");
 handler!(of_logs, log_message, "Output.");
 
+const FORGED: &str = "it is about another worker than the one that published it";
+
+/// Whether a message is about another worker than the one whose subject it came on, where subjects name one.
+fn is_forged(publisher: Option<&Token>, claimed: &str) -> bool {
+    publisher.is_some_and(|publisher| publisher.as_str() != claimed)
+}
+
 fn ignored(delivery: &Delivery, why: impl std::fmt::Display) -> Fallible {
     tracing::warn!(subject = delivery.subject, %why, "a message is ignored");
     Ok(())
@@ -57,34 +65,39 @@ fn ignored(delivery: &Delivery, why: impl std::fmt::Display) -> Fallible {
 impl Farm {
     async fn worker_message(self: &Arc<Self>, delivery: &Delivery) -> Fallible {
         let layout = self.client.layout();
-        match Subjects::new(layout)
-            .parse(&delivery.subject)
-            .map(|parsed| parsed.class)
-        {
-            Some(Class::Register) => match decode::<RegisterMsg>(&delivery.payload) {
+        let Some(parsed) = Subjects::new(layout).parse(&delivery.subject) else {
+            return ignored(delivery, "not a subject of a worker");
+        };
+        let publisher = parsed.worker.as_ref();
+        match parsed.class {
+            Class::Register => match decode::<RegisterMsg>(&delivery.payload) {
                 Ok(message) if !is_current(&message.version, layout) => ignored(
                     delivery,
                     format!("version {:?} is not {:?}", message.version, layout.version()),
                 ),
                 Ok(message) if message.worker_id.is_empty() => ignored(delivery, "no worker"),
+                Ok(message) if is_forged(publisher, &message.worker_id) => ignored(delivery, FORGED),
                 Ok(message) => self.register(message).await,
                 Err(error) => ignored(delivery, error),
             },
-            Some(Class::Heartbeat) => match decode::<HeartbeatMsg>(&delivery.payload) {
+            Class::Heartbeat => match decode::<HeartbeatMsg>(&delivery.payload) {
                 Ok(message) if !is_current(&message.version, layout) => Ok(()),
+                Ok(message) if is_forged(publisher, &message.worker_id) => ignored(delivery, FORGED),
                 Ok(message) => self.heartbeat(message).await,
                 Err(error) => ignored(delivery, error),
             },
-            Some(Class::Deregister) => match decode::<DeregisterMsg>(&delivery.payload) {
+            Class::Deregister => match decode::<DeregisterMsg>(&delivery.payload) {
+                Ok(message) if is_forged(publisher, &message.worker_id) => ignored(delivery, FORGED),
                 Ok(message) => self.deregister(message).await,
                 Err(error) => ignored(delivery, error),
             },
-            _ => ignored(delivery, "not a subject of a worker"),
+            _ => ignored(delivery, "not a subject of a worker's life"),
         }
     }
 
     async fn register(self: &Arc<Self>, message: RegisterMsg) -> Fallible {
         let tag = |name: &str| message.tags.get(name).cloned().unwrap_or_default();
+        let location = message.compute_location.clone();
         let worker = Registration {
             queues: tag("queues")
                 .split(',')
@@ -99,6 +112,11 @@ impl Farm {
         let id = worker.id.clone();
         let taken = self.store(move |store| store.register(&worker, now_ms())).await?;
         tracing::info!(worker = id, "registered");
+        if !location.is_empty()
+            && let Err(error) = self.store(move |store| store.note_location(&location)).await
+        {
+            tracing::warn!(worker = id, %error, "the worker's location is not in the list of locations");
+        }
         if taken {
             tracing::warn!(
                 worker = id,
@@ -111,8 +129,18 @@ impl Farm {
 
     async fn heartbeat(self: &Arc<Self>, message: HeartbeatMsg) -> Fallible {
         let (worker, tasks) = (message.worker_id.clone(), message.active_task_ids);
+        let at = message.at;
         let stray = self
-            .store(move |store| store.heartbeat(&worker, &tasks, now_ms()))
+            .store(move |store| {
+                let now = now_ms();
+                let stray = store.heartbeat(&worker, &tasks, now)?;
+                // Told by the worker's own clock, so it says nothing about whether the worker lives.
+                let at_ms = at.unix_nanos() / 1_000_000;
+                if at_ms > 0 {
+                    store.note_skew(&worker, at_ms - now)?;
+                }
+                Ok(stray)
+            })
             .await?;
         let Some(stray) = stray else {
             return Err(Retry(format!(
@@ -147,6 +175,25 @@ impl Farm {
                 format!("version {:?} is not {:?}", message.version, layout.version()),
             );
         }
+        if message.task_id.is_empty() || message.attempt_id.is_empty() {
+            return ignored(delivery, "a report on no task");
+        }
+        let publisher = Subjects::new(layout)
+            .parse(&delivery.subject)
+            .and_then(|parsed| parsed.worker);
+        let message = match publisher {
+            Some(publisher)
+                if !message.worker_id.is_empty() && is_forged(Some(&publisher), &message.worker_id) =>
+            {
+                return ignored(delivery, FORGED);
+            }
+            // Who published counts, and is compared with who has the task.
+            Some(publisher) => TaskStatusMsg {
+                worker_id: publisher.to_string(),
+                ..message
+            },
+            None => message,
+        };
         let profile = self.profile;
         let text = format!("{} {}", message.attempt_id, message.status);
         let reported = self
@@ -183,13 +230,23 @@ impl Farm {
         if message.task_id.is_empty() || message.attempt_id.is_empty() {
             return ignored(delivery, "output of no task");
         }
+        let publisher = Subjects::new(self.client.layout())
+            .parse(&delivery.subject)
+            .and_then(|parsed| parsed.worker);
         let chunk = Chunk {
             attempt: message.attempt_id,
             seq: message.seq_num,
             stream: message.stream,
             data: message.data,
         };
-        self.store(move |store| store.log(&chunk)).await?;
-        Ok(())
+        let stored = self.store(move |store| match &publisher {
+            Some(publisher) if !store.is_of(&chunk.attempt, publisher.as_str())? => Ok(false),
+            _ => store.log(&chunk).map(|()| true),
+        });
+        if stored.await? {
+            Ok(())
+        } else {
+            ignored(delivery, "output of another worker's execution")
+        }
     }
 }

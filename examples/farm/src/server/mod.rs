@@ -3,11 +3,14 @@
 mod console;
 mod desk;
 mod handlers;
+#[cfg(test)]
+mod tests;
 mod waiters;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -54,12 +57,60 @@ pub(crate) struct Farm {
     waiters: Waiters,
     /// Processes of workers that stop and take no more work, until they said farewell.
     leaving: Mutex<HashSet<String>>,
+    /// How often the store was looked through for work.
+    looks: AtomicU64,
     client: Client,
     broker: Arc<Broker>,
     profile: Profile,
 }
 
 impl Farm {
+    /// Begins to serve: handlers first, then a sweep, and work is given out last.
+    async fn open(
+        broker: Arc<Broker>,
+        client: Client,
+        mut store: Store,
+        profile: Profile,
+    ) -> anyhow::Result<Arc<Self>> {
+        store.restarted(now_ms())?;
+        let farm = Arc::new(Self {
+            store: Mutex::new(store),
+            waiters: Waiters::default(),
+            leaving: Mutex::default(),
+            looks: AtomicU64::new(0),
+            client: client.clone(),
+            broker,
+            profile,
+        });
+        // What a killed server had in hand comes again after this time. It must come well before the task it reports on counts
+        // as lost, or that would be given out a second time.
+        let ack_wait = Some(farm.profile.assigned_timeout / 3);
+        let backoff = ConsumeOptions::default().backoff.into_iter();
+        let backoff: Vec<Duration> = backoff.map(|pause| pause.min(profile.pause_max)).collect();
+        let lanes = |lanes| ConsumeOptions {
+            lanes,
+            ack_wait,
+            backoff: backoff.clone(),
+            ..ConsumeOptions::default()
+        };
+        client
+            .consume(ConsumerKind::Worker, lanes(2), handlers::of_workers(&farm))
+            .await?;
+        client
+            .consume(ConsumerKind::TaskStatus, lanes(8), handlers::of_statuses(&farm))
+            .await?;
+        client
+            .consume(ConsumerKind::TaskLogs, lanes(4), handlers::of_logs(&farm))
+            .await?;
+        sweep(&farm).await?;
+        client.subscribe_lease(desk::handler(&farm)).await?;
+        Ok(farm)
+    }
+
+    fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// Runs a transaction where it may block.
     async fn store<T, F>(self: &Arc<Self>, work: F) -> anyhow::Result<T>
     where
@@ -115,36 +166,9 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     }));
     broker.start().await?;
     let client = broker.client()?;
-    let mut store = Store::open(&crate::in_folder(&settings.data_dir, "farm.db")?)?;
-    store.restarted(now_ms())?;
-    let farm = Arc::new(Farm {
-        store: Mutex::new(store),
-        waiters: Waiters::default(),
-        leaving: Mutex::default(),
-        client: client.clone(),
-        broker: broker.clone(),
-        profile: Profile::named(settings.fast),
-    });
-
-    // What a killed server had in hand comes again after this time. It must come well before the task it reports on counts as
-    // lost, or that would be given out a second time.
-    let ack_wait = Some(farm.profile.assigned_timeout / 3);
-    let lanes = |lanes| ConsumeOptions {
-        lanes,
-        ack_wait,
-        ..ConsumeOptions::default()
-    };
-    client
-        .consume(ConsumerKind::Worker, lanes(2), handlers::of_workers(&farm))
-        .await?;
-    client
-        .consume(ConsumerKind::TaskStatus, lanes(8), handlers::of_statuses(&farm))
-        .await?;
-    client
-        .consume(ConsumerKind::TaskLogs, lanes(4), handlers::of_logs(&farm))
-        .await?;
-    sweep(&farm).await?;
-    client.subscribe_lease(desk::handler(&farm)).await?;
+    let store = Store::open(&crate::in_folder(&settings.data_dir, "farm.db")?)?;
+    let profile = Profile::named(settings.fast);
+    let farm = Farm::open(broker.clone(), client.clone(), store, profile).await?;
     let sweeping = tokio::spawn(sweep_for_ever(farm.clone()));
     let address = control.local_addr()?;
     let listening = tokio::spawn(console::listen(farm.clone(), control));

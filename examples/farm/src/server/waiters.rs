@@ -52,6 +52,13 @@ impl Waiters {
         Some(woken)
     }
 
+    /// How many wait.
+    pub(crate) fn parked(&self) -> usize {
+        let mut state = self.state.lock();
+        state.parked.retain(|parked| !parked.wake.is_closed());
+        state.parked.len()
+    }
+
     /// Something became ready in a queue: wakes one request that may have it.
     pub(crate) fn wake(&self, queue: &str) {
         let mut state = self.state.lock();

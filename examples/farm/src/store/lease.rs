@@ -11,6 +11,24 @@ const CANDIDATES: i64 = 50;
 /// Encoded bytes of a batch; a message takes 1 MiB.
 const BATCH_BYTES: usize = 768 * 1024;
 
+/// How much one reply may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    tasks: usize,
+    bytes: usize,
+}
+
+impl Bounds {
+    /// What the asker said; 0 for no bound of its own.
+    pub(crate) fn of(tasks: i64, bytes: i64) -> Self {
+        let own = |bound: i64| usize::try_from(bound).ok().filter(|bound| *bound > 0);
+        Self {
+            tasks: own(tasks).unwrap_or(usize::MAX),
+            bytes: own(bytes).unwrap_or(BATCH_BYTES).min(BATCH_BYTES),
+        }
+    }
+}
+
 /// What a request got.
 #[derive(Debug, Default)]
 pub(crate) struct Leased {
@@ -32,13 +50,27 @@ struct Candidate {
 }
 
 impl Store {
-    /// Gives work to a worker: of `queue`, or of all its queues for `None`. First fit in the order of jobs, steps, tasks, as
-    /// long as cores are free and the queue's limit allows.
+    /// Gives as much work as a reply takes.
+    #[cfg(test)]
     pub(crate) fn lease(
         &mut self,
         worker: &str,
         instance: &str,
         queue: Option<&str>,
+        layout: Layout,
+        now: i64,
+    ) -> Result<Leased> {
+        self.lease_within(worker, instance, queue, Bounds::of(0, 0), layout, now)
+    }
+
+    /// Gives work to a worker: of `queue`, or of all its queues for `None`. First fit in the order of jobs, steps, tasks, as
+    /// long as cores are free and the queue's limit allows.
+    pub(crate) fn lease_within(
+        &mut self,
+        worker: &str,
+        instance: &str,
+        queue: Option<&str>,
+        bounds: Bounds,
         layout: Layout,
         now: i64,
     ) -> Result<Leased> {
@@ -110,7 +142,8 @@ impl Store {
                     super::report::finish_job(db, &task.job)?;
                     continue;
                 }
-                if bytes + size > BATCH_BYTES {
+                // The first always fits, or an asker with a small bound would wait for ever.
+                if !leased.batch.is_empty() && (bytes + size > bounds.bytes || leased.batch.len() >= bounds.tasks) {
                     leased.more = true;
                     break;
                 }

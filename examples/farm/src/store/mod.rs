@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use lease::Leased;
+pub(crate) use lease::{Bounds, Leased};
 pub(crate) use report::{Report, Reported};
 
 /// Cost of a task that says nothing: the whole machine.
@@ -24,7 +24,8 @@ pub(crate) const WHOLE_MACHINE: i64 = 0;
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS workers (
     id TEXT PRIMARY KEY, instance TEXT NOT NULL, boot_ms INTEGER NOT NULL, queues TEXT NOT NULL, cpus INTEGER NOT NULL,
-    online INTEGER NOT NULL, seen_ms INTEGER NOT NULL);
+    online INTEGER NOT NULL, seen_ms INTEGER NOT NULL, skew_ms INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS locations (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, max_running INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, queue TEXT NOT NULL, state TEXT NOT NULL, created_ms INTEGER NOT NULL);
@@ -130,6 +131,8 @@ pub(crate) struct WorkerView {
     pub queues: Vec<String>,
     /// Its cores.
     pub cpus: i64,
+    /// How far its clock is ahead, by its newest heartbeat.
+    pub skew_ms: i64,
     /// Tasks it has.
     pub tasks: i64,
 }
@@ -207,7 +210,7 @@ impl Store {
                 }
             }
             db.execute(
-                "INSERT INTO workers VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)
+                "INSERT INTO workers (id, instance, boot_ms, queues, cpus, online, seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)
                  ON CONFLICT(id) DO UPDATE SET instance = ?2, boot_ms = ?3, queues = ?4, cpus = ?5, online = 1, seen_ms = ?6",
                 params![worker.id, worker.instance, worker.boot_ms, worker.queues.join("\n"), worker.cpus, now],
             )?;
@@ -250,6 +253,36 @@ impl Store {
             }
             Ok(Some(stray))
         })
+    }
+
+    /// How far a worker's clock is ahead of this one.
+    pub(crate) fn note_skew(&mut self, worker: &str, ahead_ms: i64) -> Result<()> {
+        self.write(|db| {
+            db.execute(
+                "UPDATE workers SET skew_ms = ?2 WHERE id = ?1",
+                params![worker, ahead_ms],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Adds a place where workers stand to the list, once.
+    pub(crate) fn note_location(&mut self, name: &str) -> Result<()> {
+        self.write(|db| {
+            db.execute("INSERT OR IGNORE INTO locations VALUES (?1)", [name])
+                .map(drop)
+        })
+    }
+
+    /// Whether an execution is this worker's.
+    pub(crate) fn is_of(&self, attempt: &str, worker: &str) -> Result<bool> {
+        let of: Option<String> = self
+            .db
+            .query_row("SELECT worker FROM attempts WHERE id = ?1", [attempt], |row| {
+                row.get(0)
+            })
+            .optional()?;
+        Ok(of.is_some_and(|of| of == worker))
     }
 
     /// A worker left: it is offline and its tasks are ready again. Ignored for a process that is not the newest.
@@ -479,7 +512,7 @@ impl Store {
     /// All workers.
     pub(crate) fn workers(&self) -> Result<Vec<WorkerView>> {
         let mut query = self.db.prepare(
-            "SELECT id, online, queues, cpus,
+            "SELECT id, online, queues, cpus, skew_ms,
                     (SELECT count(*) FROM tasks WHERE worker = workers.id AND state IN ('assigned', 'running'))
              FROM workers ORDER BY id",
         )?;
@@ -489,10 +522,23 @@ impl Store {
                 online: row.get(1)?,
                 queues: split(&row.get::<_, String>(2)?),
                 cpus: row.get(3)?,
-                tasks: row.get(4)?,
+                skew_ms: row.get(4)?,
+                tasks: row.get(5)?,
             })
         })?;
         rows.collect()
+    }
+
+    /// Breaks or mends what a test wants to see broken.
+    #[cfg(test)]
+    pub(crate) fn run(&self, sql: &str) {
+        self.db.execute_batch(sql).unwrap();
+    }
+
+    /// One number of the state, for tests.
+    #[cfg(test)]
+    pub(crate) fn number(&self, sql: &str) -> i64 {
+        self.db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 }
 

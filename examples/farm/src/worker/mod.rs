@@ -6,6 +6,8 @@
 mod outbox;
 mod output;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ use task::Running;
 
 /// Pause after a request for work that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// For a registration, all tries together.
+const REGISTER: Duration = Duration::from_secs(30);
 /// For one acknowledgement.
 const ACK: Duration = Duration::from_secs(2);
 
@@ -73,6 +77,8 @@ pub(crate) struct Worker {
     outbox: Outbox,
     /// When the newest heartbeat that was stored was sent.
     alive: Mutex<Instant>,
+    /// When a registration was stored last.
+    registered: Mutex<Option<Instant>>,
 }
 
 /// Waits for a signal to stop.
@@ -99,24 +105,11 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         cap: Duration::from_secs(if settings.fast { 1 } else { 120 }),
     });
     let client = Client::connect_patiently(&settings.url, options).await?;
-    let boot_ms = now_ms();
-    let outbox = Outbox::open(&settings.dir.join(&settings.id))
-        .context("cannot use the worker's folder; see --dir")?;
-    let old = outbox
+    let worker = Arc::new(Worker::new(client.clone(), id, &settings)?);
+    let old = worker
+        .outbox
         .waiting()
         .context("cannot list the worker's unsent reports; see --dir")?;
-    let worker = Arc::new(Worker {
-        client: client.clone(),
-        instance: format!("{}-{boot_ms}", std::process::id()),
-        id,
-        boot_ms,
-        queues: settings.queues,
-        cpus: settings.cpus,
-        profile: Profile::named(settings.fast),
-        running: Mutex::default(),
-        outbox,
-        alive: Mutex::new(Instant::now()),
-    });
     worker.register().await?;
     crate::say(&format!("ready {}", worker.id))?;
     let mut tasks = JoinSet::new();
@@ -147,7 +140,31 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 impl Worker {
+    fn new(client: Client, id: Token, settings: &Settings) -> anyhow::Result<Self> {
+        let boot_ms = now_ms();
+        let outbox = Outbox::open(&settings.dir.join(id.as_str()))
+            .context("cannot use the worker's folder; see --dir")?;
+        Ok(Self {
+            client,
+            instance: format!("{}-{boot_ms}", std::process::id()),
+            id,
+            boot_ms,
+            queues: settings.queues.clone(),
+            cpus: settings.cpus,
+            profile: Profile::named(settings.fast),
+            running: Mutex::default(),
+            outbox,
+            alive: Mutex::new(Instant::now()),
+            registered: Mutex::new(None),
+        })
+    }
+
+    /// Registers: stored when this returns. While no stream is there it is tried again, for [`REGISTER`].
     async fn register(&self) -> anyhow::Result<()> {
+        self.register_within(REGISTER).await
+    }
+
+    async fn register_within(&self, limit: Duration) -> anyhow::Result<()> {
         let mut message = RegisterMsg::new(self.client.layout(), &self.id);
         message.instance_id.clone_from(&self.instance);
         message.cpu_count = self.cpus;
@@ -158,9 +175,16 @@ impl Worker {
             .tags
             .insert("boot_ms".to_owned(), self.boot_ms.to_string());
         let sent = Instant::now();
-        self.publish_until_stored(Publication::new(To::Register, encode(&message)?))
-            .await?;
+        let number = now_ms();
+        let publication = Publication::new(To::Register, encode(&message)?)
+            .id(format!("{}:{}:{number}", self.id, self.instance));
+        tokio::time::timeout(limit, self.publish_until_stored(publication))
+            .await
+            .with_context(|| {
+                format!("the registration was not stored within {limit:?}; is the server running?")
+            })??;
         *self.alive.lock() = sent;
+        *self.registered.lock() = Some(Instant::now());
         Ok(())
     }
 
@@ -251,6 +275,7 @@ impl Worker {
             let request = LeaseRequest {
                 worker_id: self.id.to_string(),
                 instance_id: self.instance.clone(),
+                version: self.client.layout().version().to_owned(),
                 timeout_ms: i64::try_from(self.profile.request.as_millis()).unwrap_or_default(),
                 ..LeaseRequest::default()
             };
@@ -263,7 +288,9 @@ impl Worker {
             match reply {
                 Ok(reply) => {
                     for raw in &reply.assignments {
-                        self.accept(raw.get());
+                        if let Err(skipped) = self.accept(raw.get()) {
+                            tracing::warn!("{skipped:#}; it is skipped");
+                        }
                     }
                     if reply.reason.contains("register")
                         && let Err(error) = self.register().await
@@ -300,20 +327,16 @@ impl Worker {
     }
 
     /// Takes one assignment; a broken one is skipped alone.
-    fn accept(self: &Arc<Self>, raw: &str) {
+    fn accept(self: &Arc<Self>, raw: &str) -> anyhow::Result<()> {
         let layout = self.client.layout();
-        let assignment: AssignMsg = match decode(raw.as_bytes()) {
-            Ok(assignment) => assignment,
-            Err(error) => return tracing::warn!(%error, "an assignment that cannot be read is skipped"),
-        };
-        if !is_current(&assignment.version, layout) {
-            return tracing::warn!(
-                task = assignment.task_id,
-                "an assignment of version {:?} is skipped; this worker speaks {:?}",
-                assignment.version,
-                layout.version()
-            );
-        }
+        let assignment: AssignMsg = decode(raw.as_bytes()).context("an assignment cannot be read")?;
+        anyhow::ensure!(
+            is_current(&assignment.version, layout),
+            "the assignment of {} has version {:?}, and this worker speaks {:?}",
+            assignment.task_id,
+            assignment.version,
+            layout.version()
+        );
         let running = Arc::new(Running::default());
         let known = self
             .running
@@ -327,6 +350,7 @@ impl Worker {
         tokio::spawn(async move {
             worker.carry_out(assignment, running).await;
         });
+        Ok(())
     }
 
     /// Waits for what runs, then ends it.

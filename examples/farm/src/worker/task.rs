@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::Notify;
 use windjet_bus::client::{Publication, To};
-use windjet_bus::message::{AssignMsg, TaskStatusMsg, Timestamp, WORKER_SHUTDOWN, encode};
+use windjet_bus::message::{
+    AssignMsg, TaskCancelMsg, TaskStatusMsg, Timestamp, WORKER_SHUTDOWN, decode, encode,
+};
 use windjet_bus::{Bus as _, Token};
 
 use super::Worker;
@@ -38,7 +40,18 @@ impl Running {
         self.told.notify_waiters();
     }
 
-    fn ended(&self) -> Option<End> {
+    /// Hears a cancel; one that cannot be read or names another task is ignored.
+    pub(super) fn hear(&self, body: &[u8], task: &Token) {
+        match decode::<TaskCancelMsg>(body) {
+            Ok(cancel) if cancel.task_id == task.as_str() => self.end(End::Canceled),
+            Ok(cancel) => {
+                tracing::warn!(%task, other = cancel.task_id, "a cancel of another task is ignored");
+            }
+            Err(error) => tracing::warn!(%task, %error, "a cancel that cannot be read is ignored"),
+        }
+    }
+
+    pub(super) fn ended(&self) -> Option<End> {
         *self.end.lock()
     }
 
@@ -113,10 +126,10 @@ impl Worker {
     ) -> anyhow::Result<Ended> {
         let task = Token::new(&assignment.task_id)?;
         // Heard before anything runs, so that no cancel falls between.
-        let ear = running.clone();
+        let (ear, of) = (running.clone(), task.clone());
         let hearing = self
             .client
-            .subscribe_task_cancel(&task, Arc::new(move |_| ear.end(End::Canceled)))
+            .subscribe_task_cancel(&task, Arc::new(move |body| ear.hear(&body, &of)))
             .await;
         let hearing = hearing.context("cannot listen to cancels")?;
         let ended = self.run_heard(assignment, running, report, &task).await;
