@@ -5,13 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::compression;
 use super::headers::{self, first};
+use super::{compression, msgpack};
 use crate::error::{Error, ErrorKind, Result};
-
-/// How deep values may nest in MessagePack, as in JSON. The library's own bound is eight times that, which a thread's stack
-/// does not always hold.
-const MSGPACK_DEPTH_MAX: usize = 128;
 
 /// How a payload is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -90,12 +86,15 @@ pub(crate) fn encode_json<T: Serialize + ?Sized>(value: &T) -> Result<Bytes> {
 }
 
 pub(crate) fn encode_msgpack<T: Serialize + ?Sized>(value: &T) -> Result<Bytes> {
-    rmp_serde::to_vec_named(value)
+    msgpack::encode(value)
         .map(Bytes::from)
         .map_err(|error| Error::new(ErrorKind::Encode, "encoding MessagePack").because(error))
 }
 
 /// Decodes a payload of a known type.
+///
+/// A hostile payload allocates no more than in proportion to its bytes: lengths that it only claims are not believed, and values
+/// nest 128 deep at most.
 ///
 /// # Errors
 /// [`ErrorKind::Decode`]; [`ErrorKind::InvalidMessageType`] for [`MessageType::Raw`], which has nothing to decode, and for
@@ -104,12 +103,8 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8], message_type: MessageType) ->
     match message_type {
         MessageType::Json => serde_json::from_slice(payload)
             .map_err(|error| Error::new(ErrorKind::Decode, "decoding JSON").because(error)),
-        MessageType::MessagePack => {
-            let mut from = rmp_serde::Deserializer::from_read_ref(payload);
-            from.set_max_depth(MSGPACK_DEPTH_MAX);
-            T::deserialize(&mut from)
-                .map_err(|error| Error::new(ErrorKind::Decode, "decoding MessagePack").because(error))
-        }
+        MessageType::MessagePack => msgpack::decode(payload)
+            .map_err(|error| Error::new(ErrorKind::Decode, "decoding MessagePack").because(error)),
         MessageType::Raw => Err(Error::new(ErrorKind::InvalidMessageType, "decoding raw bytes")),
         MessageType::Proto => Err(Error::new(
             ErrorKind::InvalidMessageType,

@@ -1,7 +1,8 @@
 //! Compression of payloads.
 //!
 //! A payload is compressed only when it is larger than 32 KiB and the result is smaller; the header `Content-Encoding`
-//! says how. What is expanded is bounded by [`EXPANDED_MAX`] whatever the data claims: a hostile body allocates no more.
+//! says how. What is expanded is bounded by [`EXPANDED_MAX`] whatever the data claims, and the window that Brotli sets aside by
+//! 16 MiB: a hostile body allocates no more.
 
 use std::io::{Read, Write as _};
 
@@ -62,6 +63,12 @@ pub fn decompress(data: &Bytes, encoding: &str) -> Result<Bytes> {
     if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
         Ok(data.clone())
     } else if encoding.eq_ignore_ascii_case(ENCODING_BROTLI) {
+        if has_large_window(data) {
+            return Err(Error::new(
+                ErrorKind::Decode,
+                "expanding a payload: its Brotli window is larger than the standard's",
+            ));
+        }
         bounded(brotli::Decompressor::new(&data[..], 4096))
     } else if encoding.eq_ignore_ascii_case(ENCODING_GZIP) {
         bounded(MultiGzDecoder::new(&data[..]))
@@ -109,6 +116,12 @@ fn gzip(payload: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(payload.len() / 4), flate2::Compression::fast());
     encoder.write_all(payload).ok()?;
     encoder.finish().ok()
+}
+
+/// Whether a stream has the extension of Brotli that sets aside up to a gigabyte at its third byte. It begins with a window size
+/// that the standard (RFC 7932, 9.1) has none for; the library takes it all the same.
+fn has_large_window(data: &[u8]) -> bool {
+    data.first().is_some_and(|bits| bits & 0x7f == 0x11)
 }
 
 fn bounded(from: impl Read) -> Result<Bytes> {

@@ -9,6 +9,7 @@
 pub mod codec;
 pub mod compression;
 pub mod headers;
+mod msgpack;
 
 use std::str::FromStr as _;
 

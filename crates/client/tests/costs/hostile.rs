@@ -11,6 +11,10 @@ use crate::{allocated, alone, held};
 
 const MEMBER: usize = 1 << 20;
 
+/// A type that holds itself.
+#[derive(Debug, serde::Deserialize)]
+struct Tree(#[expect(dead_code, reason = "only made")] Vec<Tree>);
+
 /// A gigabyte of zeros as gzip: one member, a thousand times.
 fn gzip_bomb() -> Bytes {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -65,6 +69,29 @@ async fn a_bomb_allocates_no_more_than_the_cap() {
     }
 }
 
+/// Sixteen bytes behind a window of a gigabyte, as Brotli, with its extension for large windows.
+fn large_window() -> Bytes {
+    // Window bits: the mark of the extension, then thirty. A block, not compressed, of sixteen bytes. The end.
+    [&[0x11, 0x1e, 0x1e, 0, 0x02][..], b"sixteen bytes...", &[0x03]]
+        .concat()
+        .into()
+}
+
+#[tokio::test]
+async fn a_window_is_not_set_aside_because_a_header_says_so() {
+    let _alone = alone().await;
+    let before = allocated();
+    let error = decompress(&large_window(), "br").unwrap_err();
+    let asked = allocated().bytes_allocated - before.bytes_allocated;
+    assert!(asked < 1 << 20, "{asked} bytes");
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    // The largest window of the standard.
+    let standard: Bytes = [&[0x8f, 0x07, 0x80][..], b"sixteen bytes...", &[0x03]]
+        .concat()
+        .into();
+    assert_eq!(decompress(&standard, "br").unwrap(), "sixteen bytes...");
+}
+
 /// Lengths that only the data claims: nothing is set aside for what is not there.
 #[tokio::test]
 async fn a_claimed_length_is_not_believed() {
@@ -85,6 +112,17 @@ async fn a_claimed_length_is_not_believed() {
         let asked = allocated().bytes_allocated - before.bytes_allocated;
         assert!(asked < 4 << 20, "{claim:x?}: {asked} bytes");
     }
+    // One in another: each sets aside what a single one may. The last has what it claims, and the first the same bytes again.
+    let mut nested = Vec::new();
+    for level in 0..120_u32 {
+        nested.push(0xdd);
+        nested.extend((199_995 - 5 * level).to_be_bytes());
+    }
+    nested.resize(nested.len() + 199_400, 0x90);
+    let before = allocated();
+    assert!(decode::<Tree>(&nested, MessageType::MessagePack).is_err());
+    let asked = allocated().bytes_allocated - before.bytes_allocated;
+    assert!(asked < 1 << 20, "{asked} bytes for {}", nested.len());
     // Arrays in arrays without an end: an error, and not the end of the stack.
     for (nested, kind) in [
         (vec![0x91; 1 << 20], MessageType::MessagePack),

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 #![allow(clippy::print_stdout, reason = "what was counted is worth knowing")]
 
+mod fuzz;
 #[allow(dead_code, reason = "not every test needs all of it")]
 #[path = "../it/harness.rs"]
 mod harness;
