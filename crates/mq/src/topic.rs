@@ -146,6 +146,8 @@ fn hex(digit: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use windjet_testkit::page;
+
     use super::*;
 
     fn topic(tenant: &str, table: &str, scope: &str) -> Topic {
@@ -186,27 +188,57 @@ mod tests {
         assert_eq!(encode_token(b"\xff"), "%FF");
     }
 
+    const OLD: [(&str, &str, &str, &str); 2] = [
+        ("a.b~c.d%2ee", "a", "b~c", "d.e"),
+        (
+            "a.table%2Dwith%2Ddashes.org%2D1",
+            "a",
+            "table-with-dashes",
+            "org-1",
+        ),
+    ];
+
+    const FOREIGN: [&str; 8] = [
+        "a.b.c.d",
+        "0.bad%2Gtoken",
+        "a%2Eb.events",
+        "a%2Db.events",
+        ".events",
+        "events",
+        "bad%2G",
+        "a.%FF",
+    ];
+
     #[test]
     fn older_encodings_are_read() {
-        assert_eq!(Topic::parse_key("a.b~c.d%2ee"), topic("a", "b~c", "d.e"));
-        assert_eq!(
-            Topic::parse_key("a.table%2Dwith%2Ddashes.org%2D1"),
-            topic("a", "table-with-dashes", "org-1")
-        );
+        for (key, tenant, table, scope) in OLD {
+            assert_eq!(Topic::parse_key(key), topic(tenant, table, scope), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_the_golden_keys() {
+        let page = page::read("mq-topology.md").unwrap();
+        let text = |text: &str| format!("`{}`", serde_json::Value::from(text));
+        let code = |code: &str| {
+            if code.is_empty() {
+                String::new()
+            } else {
+                format!("`{code}`")
+            }
+        };
+        let golden =
+            KEYS.map(|(tenant, table, scope, key)| [code(tenant), text(table), text(scope), code(key)]);
+        assert_eq!(page::rows(&page, "Keys").unwrap()[1..], golden);
+        let old = OLD.map(|(key, tenant, table, scope)| [code(key), code(tenant), text(table), text(scope)]);
+        let foreign = FOREIGN.map(|key| [code(key), String::new(), text(key), text("")]);
+        let golden = [old.as_slice(), &foreign].concat();
+        assert_eq!(page::rows(&page, "Keys read back").unwrap()[1..], golden);
     }
 
     #[test]
     fn a_foreign_tail_is_kept_whole_without_a_tenant() {
-        for tail in [
-            "a.b.c.d",
-            "0.bad%2Gtoken",
-            "a%2Eb.events",
-            "a%2Db.events",
-            ".events",
-            "events",
-            "bad%2G",
-            "a.%FF",
-        ] {
+        for tail in FOREIGN {
             let topic = Topic::parse_key(tail);
             assert_eq!(
                 (topic.tenant, topic.table.as_str(), topic.scope.as_str()),

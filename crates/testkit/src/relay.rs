@@ -36,7 +36,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     held: [bool; 2],
-    changes: Vec<(Vec<u8>, Vec<u8>)>,
+    changes: [Vec<(Vec<u8>, Vec<u8>)>; 2],
     /// What was received from clients, held back or not.
     sent: Vec<u8>,
     streams: Vec<TcpStream>,
@@ -86,19 +86,19 @@ impl Relay {
         self.shared.changed.notify_all();
     }
 
-    /// Replaces a text in what the server sends from now on.
+    /// Replaces a text in what goes one way from now on.
     ///
     /// # Errors
     /// When the lengths differ.
-    pub fn replace(&self, text: &str, with: &str) -> Result<()> {
+    pub fn replace(&self, way: Way, text: &str, with: &str) -> Result<()> {
         ensure!(text.len() == with.len(), "{text:?} and {with:?} differ in length");
-        self.shared.state().changes.push((text.into(), with.into()));
+        self.shared.state().changes[way as usize].push((text.into(), with.into()));
         Ok(())
     }
 
     /// Replaces nothing any more.
     pub fn keep(&self) {
-        self.shared.state().changes.clear();
+        self.shared.state().changes = Default::default();
     }
 
     /// Everything that clients have sent so far.
@@ -159,10 +159,8 @@ fn copy(shared: &Shared, way: Way, mut from: &TcpStream, mut to: &TcpStream) {
         while state.held[way as usize] && !state.closed {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if way == Way::ToClient {
-            for (text, with) in &state.changes {
-                replace(bytes, text, with);
-            }
+        for (text, with) in &state.changes[way as usize] {
+            replace(bytes, text, with);
         }
         drop(state);
         if to.write_all(bytes).is_err() {
@@ -191,10 +189,11 @@ mod tests {
     fn bytes_are_changed_held_back_and_told() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let relay = Relay::to(server.local_addr().unwrap()).unwrap();
-        assert!(relay.replace("one", "three").is_err());
-        relay.replace("one", "two").unwrap();
+        assert!(relay.replace(Way::ToClient, "one", "three").is_err());
+        relay.replace(Way::ToClient, "one", "two").unwrap();
         let mut client = TcpStream::connect(relay.addr).unwrap();
         let (mut served, _) = server.accept().unwrap();
+        relay.replace(Way::ToServer, "one", "six").unwrap();
         client.write_all(b"hello").unwrap();
         let mut got = [0; 5];
         served.read_exact(&mut got).unwrap();
@@ -211,6 +210,10 @@ mod tests {
         relay.hold(Way::ToClient, false);
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"two+two");
+        client.write_all(b"b-one").unwrap();
+        let mut got = [0; 5];
+        served.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"b-six");
 
         drop(relay);
         assert_eq!(client.read(&mut got).unwrap_or(0), 0, "the connection is ended");

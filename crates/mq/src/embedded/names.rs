@@ -150,6 +150,8 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
+    use windjet_testkit::page;
+
     use super::*;
 
     fn tenant(id: &str) -> TenantId {
@@ -184,6 +186,16 @@ mod tests {
             ("DLQ_acme", vec!["dlq.acme.>".to_owned()])
         );
         assert_eq!((dead.max_bytes, dead.discard), (104_857, DiscardPolicy::Old));
+    }
+
+    #[test]
+    fn the_page_has_the_pairs_names() {
+        let (ingest, dead) = (ingest_config(&tenant("acme"), 1), dead_config(&tenant("acme"), 1));
+        let names = [&ingest.name, &ingest.subjects[0], &dead.name, &dead.subjects[0]];
+        let page = page::rows(&page::read("mq-topology.md").unwrap(), "Names").unwrap();
+        let rows = page.iter().filter(|row| row[0].starts_with("in the process"));
+        let page: Vec<_> = rows.map(|row| row[1].trim_matches('`')).collect();
+        assert_eq!(page, names);
     }
 
     #[test]

@@ -326,6 +326,8 @@ pub(super) fn quoted(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use windjet_testkit::page;
+
     use super::*;
 
     fn options(partitions: u32, shards: u32) -> ManifestOptions {
@@ -348,6 +350,75 @@ mod tests {
         let text =
             "reserve 105Gi (6 partitions of 15Gi, history 10Gi, dlq 5Gi), more than the 100Gi file store";
         assert!(error.to_string().contains(text), "{error}");
+    }
+
+    #[test]
+    fn the_page_has_the_sizes() {
+        let text = write_manifests(&options(4, 8)).unwrap();
+        let page = page::rows(&page::read("mq-topology.md").unwrap(), "Sizes").unwrap();
+        for row in &page[1..] {
+            let resource = match row[0].split_once(" of ").map(|(_, of)| of) {
+                None | Some("a partition") => "wh-ingest-3",
+                Some("a durable") => "wh-ingest-3-7",
+                Some("the history") => "wh-history",
+                Some("dead letters") => "wh-dlq",
+                Some("the bucket") => "wh-coord",
+                Some(other) => panic!("{other}"),
+            };
+            let of = |document: &&str| document.contains(&format!("\n  name: {resource}\n"));
+            let document = text.split("---\n").find(of).unwrap();
+            let line = format!("\n  {}: {}\n", page::code(&row[0])[0], row[1]);
+            assert!(document.contains(&line), "{line}{document}");
+        }
+        assert_eq!(page.len(), 13);
+    }
+
+    #[test]
+    fn history_dead_letters_and_bucket_say_everything_that_is_checked() {
+        let text = write_manifests(&options(4, 8)).unwrap();
+        let rest = "\
+---
+apiVersion: jetstream.nats.io/v1beta2
+kind: Stream
+metadata:
+  name: wh-history
+spec:
+  name: \"WH_HISTORY\"
+  subjects:
+    - \"wh.hist.>\"
+  retention: limits
+  discard: old
+  maxBytes: 10737418240
+  maxAge: \"15m\"
+  storage: file
+  replicas: 3
+---
+apiVersion: jetstream.nats.io/v1beta2
+kind: Stream
+metadata:
+  name: wh-dlq
+spec:
+  name: \"WH_DLQ\"
+  subjects:
+    - \"wh.dlq.>\"
+  retention: limits
+  discard: old
+  maxBytes: 5368709120
+  maxMsgsPerSubject: 100000
+  storage: file
+  replicas: 3
+---
+apiVersion: jetstream.nats.io/v1beta2
+kind: KeyValue
+metadata:
+  name: wh-coord
+spec:
+  bucket: \"wh_coord\"
+  history: 1
+  storage: file
+  replicas: 3
+";
+        assert!(text.ends_with(rest), "{text}");
     }
 
     #[test]

@@ -182,6 +182,54 @@ mod tests {
     }
 
     #[test]
+    fn two_shards_in_a_domain_are_these_in_this_order() {
+        let permissions = permissions(&topology(2), Some("hub")).unwrap();
+        let both = |calls: &[&str]| -> Vec<String> {
+            let forms = |call: &&str| [format!("$JS.API.{call}"), format!("$JS.hub.API.{call}")];
+            calls.iter().flat_map(forms).collect()
+        };
+        let one = |subjects: &[&str]| -> Vec<String> { subjects.iter().map(ToString::to_string).collect() };
+        let allow = [
+            one(&["wh.ingest.>", "wh.dlq.>"]),
+            both(&[
+                "INFO",
+                "STREAM.NAMES",
+                "STREAM.INFO.*",
+                "CONSUMER.INFO.*.*",
+                "CONSUMER.NAMES.*",
+            ]),
+            both(&[
+                "CONSUMER.MSG.NEXT.*.wh-ingest-0",
+                "CONSUMER.MSG.NEXT.*.wh-ingest-1",
+            ]),
+            both(&["CONSUMER.UNPIN.*.wh-ingest-0", "CONSUMER.UNPIN.*.wh-ingest-1"]),
+            both(&["CONSUMER.RESET.*.wh-ingest-0", "CONSUMER.RESET.*.wh-ingest-1"]),
+            one(&["$JS.ACK.*.wh-ingest-0.>", "$JS.ACK.*.wh-ingest-1.>"]),
+            one(&["$JS.ACK.*.*.*.wh-ingest-0.>", "$JS.ACK.*.*.*.wh-ingest-1.>"]),
+            both(&[
+                "CONSUMER.CREATE.WH_HISTORY.>",
+                "CONSUMER.MSG.NEXT.WH_HISTORY.>",
+                "CONSUMER.DELETE.WH_HISTORY.>",
+            ]),
+            one(&["$KV.wh_coord.lease.>", "$JS.hub.API.$KV.wh_coord.lease.>"]),
+            both(&["DIRECT.GET.KV_wh_coord.$KV.wh_coord.lease.>"]),
+        ];
+        assert_eq!(permissions.publish_allow, allow.concat());
+        let deny = [
+            one(&["wh.hist.>"]),
+            both(&[
+                "STREAM.CREATE.>",
+                "STREAM.UPDATE.>",
+                "STREAM.DELETE.>",
+                "STREAM.PURGE.>",
+                "CONSUMER.DURABLE.CREATE.>",
+            ]),
+        ];
+        assert_eq!(permissions.publish_deny, deny.concat());
+        assert_eq!(permissions.subscribe_allow, ["_INBOX_wh.>"]);
+    }
+
+    #[test]
     fn with_a_domain_both_forms_stand_side_by_side() {
         let permissions = permissions(&topology(1), Some("hub")).unwrap();
         assert_eq!(

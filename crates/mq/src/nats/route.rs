@@ -46,6 +46,8 @@ fn jump(mut key: u64, buckets: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use windjet_testkit::page;
+
     use super::*;
     use crate::encode_token;
 
@@ -120,6 +122,21 @@ mod tests {
             [jump(42, 57), jump(0xDEAD_10CC, 666), jump(256, 1024)],
             [43, 361, 520]
         );
+    }
+
+    #[test]
+    fn the_page_has_the_golden_places() {
+        let golden = GOLDEN.map(|(tenant, table, hash, places)| {
+            let mut row = vec![
+                format!("`{tenant}`"),
+                format!("`{table}`"),
+                format!("`{hash:016x}`"),
+            ];
+            row.extend(places.map(|(partition, shard)| format!("{partition}, {shard}")));
+            row
+        });
+        let page = page::read("mq-topology.md").unwrap();
+        assert_eq!(page::rows(&page, "Places").unwrap()[1..], golden);
     }
 
     #[test]

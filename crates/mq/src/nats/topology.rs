@@ -269,8 +269,11 @@ impl Topology {
 
 #[cfg(test)]
 mod tests {
+    use windjet_testkit::page;
+
     use super::*;
     use crate::TenantId;
+    use crate::nats::units::Unit;
 
     #[test]
     fn names_follow_the_prefix() {
@@ -289,6 +292,37 @@ mod tests {
         assert_eq!(topology.republish_source(1), "wh.ingest.1.*.>");
         assert_eq!(topology.inbox_prefix(), "_INBOX_wh");
         assert_eq!(topology.min_duplicate_window(), Duration::from_millis(15_500));
+    }
+
+    #[test]
+    fn the_page_has_the_names() {
+        let topology = Topology::default();
+        let topic = Topic::new(TenantId::parse("acme").unwrap(), "events").scope("eu");
+        let place = Place {
+            partition: 2,
+            shard: 4,
+        };
+        let unit = Unit::new(&topology.partition_stream(2), &topology.shard_durable(4));
+        let names = [
+            topology.ingest_subject(place, &topic),
+            topology.partition_subjects(2),
+            topology.shard_subjects(2, 4),
+            topology.shard_durable(4),
+            topology.history_subject(&topic.key()),
+            topology.history_subjects(),
+            topology.republish_source(2),
+            topology.dead_letter_subject(&topic.key()),
+            topology.dead_letter_subjects(),
+            topology.partition_stream(2),
+            topology.history_stream(),
+            topology.dead_letter_stream(),
+            topology.coord_bucket_name(),
+            unit.to_string(),
+            topology.inbox_prefix(),
+        ];
+        let page = page::rows(&page::read("mq-topology.md").unwrap(), "Names").unwrap();
+        let page: Vec<_> = page[1..].iter().map(|row| row[1].trim_matches('`')).collect();
+        assert_eq!(page[..names.len()], names);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The operator: requests to the JetStream API over a connection of its own.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +12,7 @@ use crate::link::{Got, Link};
 use crate::server::ServerUnderTest;
 use crate::wire::{Op, next_op};
 
+const STREAM_NOT_FOUND: u64 = 10059;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// A client with every right.
@@ -27,8 +29,13 @@ impl Operator {
     /// # Errors
     /// When it does not let the operator in.
     pub fn connect(server: &ServerUnderTest) -> Result<Self> {
+        Self::dial(server.client_addr()?)
+    }
+
+    /// The same at an address.
+    pub(super) fn dial(addr: SocketAddr) -> Result<Self> {
         let mut operator = Self {
-            link: Link::dial(server.client_addr()?)?,
+            link: Link::dial(addr)?,
             buffer: Vec::new(),
             requests: 0,
         };
@@ -87,6 +94,16 @@ impl Operator {
     pub fn delete_stream(&mut self, stream: &str) -> Result<()> {
         self.api(&format!("STREAM.DELETE.{stream}"), &json!({}))?;
         Ok(())
+    }
+
+    /// Deletes a stream unless there is none.
+    pub(super) fn delete_stream_if_there(&mut self, stream: &str) -> Result<()> {
+        let reply = self.request(&format!("$JS.API.STREAM.DELETE.{stream}"), "{}")?;
+        let reply: Value = serde_json::from_slice(&reply)?;
+        match reply["error"]["err_code"].as_u64() {
+            None | Some(STREAM_NOT_FOUND) => Ok(()),
+            Some(_) => bail!("STREAM.DELETE.{stream}: {}", reply["error"]),
+        }
     }
 
     /// A stream's configuration and state.

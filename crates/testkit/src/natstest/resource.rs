@@ -47,7 +47,6 @@ struct StreamSpec {
     max_msgs_per_subject: Option<i64>,
     max_age: Option<String>,
     storage: String,
-    #[allow(dead_code, reason = "forced to 1")]
     replicas: u32,
     duplicate_window: Option<String>,
     #[serde(default)]
@@ -93,8 +92,25 @@ struct KeyValueSpec {
     bucket: String,
     history: i64,
     storage: String,
-    #[allow(dead_code, reason = "forced to 1")]
     replicas: u32,
+}
+
+/// How many copies of each stream there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replicas {
+    /// One, whatever is said.
+    One,
+    /// As the resource says.
+    AsSaid,
+}
+
+impl Replicas {
+    fn of(self, said: u32) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::AsSaid => said,
+        }
+    }
 }
 
 impl Resource {
@@ -115,18 +131,18 @@ impl Resource {
         Ok(resources)
     }
 
-    pub(super) fn apply(self, operator: &mut Operator) -> Result<()> {
+    pub(super) fn apply(self, operator: &mut Operator, replicas: Replicas) -> Result<()> {
         let name = self.metadata.name;
         match self.kind {
-            Kind::Stream => stream(serde_json::from_value(self.spec)?, operator),
+            Kind::Stream => stream(serde_json::from_value(self.spec)?, operator, replicas),
             Kind::Consumer => consumer(&serde_json::from_value(self.spec)?, operator),
-            Kind::KeyValue => key_value(&serde_json::from_value(self.spec)?, operator),
+            Kind::KeyValue => key_value(&serde_json::from_value(self.spec)?, operator, replicas),
         }
         .with_context(|| format!("resource {name}"))
     }
 }
 
-fn stream(spec: StreamSpec, operator: &mut Operator) -> Result<()> {
+fn stream(spec: StreamSpec, operator: &mut Operator, replicas: Replicas) -> Result<()> {
     let mut config = json!({
         "name": spec.name,
         "subjects": spec.subjects,
@@ -137,7 +153,7 @@ fn stream(spec: StreamSpec, operator: &mut Operator) -> Result<()> {
         "max_msgs_per_subject": spec.max_msgs_per_subject.unwrap_or(-1),
         "max_age": nanos(spec.max_age.as_deref())?,
         "storage": spec.storage,
-        "num_replicas": 1,
+        "num_replicas": replicas.of(spec.replicas),
         "duplicate_window": nanos(spec.duplicate_window.as_deref())?,
         "deny_purge": spec.deny_purge,
         "deny_delete": spec.deny_delete,
@@ -177,14 +193,14 @@ fn consumer(spec: &ConsumerSpec, operator: &mut Operator) -> Result<()> {
 }
 
 /// A bucket as client libraries make it.
-fn key_value(spec: &KeyValueSpec, operator: &mut Operator) -> Result<()> {
+fn key_value(spec: &KeyValueSpec, operator: &mut Operator, replicas: Replicas) -> Result<()> {
     let (bucket, history) = (&spec.bucket, spec.history);
     let config = json!({
         "name": format!("KV_{bucket}"),
         "subjects": [format!("$KV.{bucket}.>")],
         "max_msgs_per_subject": history,
         "storage": spec.storage,
-        "num_replicas": 1,
+        "num_replicas": replicas.of(spec.replicas),
         "discard": "new",
         "allow_rollup_hdrs": true,
         "deny_delete": true,

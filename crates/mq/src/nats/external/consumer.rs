@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use windjet_protocol::jetstream::ConsumerInfo;
 
 use super::Shared;
 use super::publish::{closed, is_key_only};
-use super::unit::{Do, Hold, Popped, RENEW_EVERY};
+use super::unit::{Do, Fetched, Hold, Popped, RENEW_EVERY};
 use crate::nats::PRIORITY_GROUP;
 use crate::nats::units::Unit;
 use crate::{
@@ -515,15 +515,17 @@ impl Work {
         loop {
             changes.mark_unchanged();
             match self.hold.pop(Instant::now()) {
-                Popped::Message(delivery, number) if is_key_only(delivery.message().headers.as_ref()) => {
-                    if let Err(error) = delivery.ack().await {
+                Popped::Message(fetched, number)
+                    if is_key_only(fetched.delivery.message().headers.as_ref()) =>
+                {
+                    if let Err(error) = fetched.delivery.ack().await {
                         // It comes back, and is let go then.
                         tracing::debug!(component = "nats", unit = %self.unit, %error, "a key is not acknowledged");
                     }
                     self.hold.settled(number);
                 }
-                Popped::Message(delivery, number) => {
-                    let message = self.message(ctx.clone(), *delivery, number);
+                Popped::Message(fetched, number) => {
+                    let message = self.message(ctx.clone(), *fetched, number);
                     let key = message.topic_key().to_owned();
                     if let Err(error) = handler.call(message).await {
                         tracing::error!(component = "nats", topic = key, %error, "message left to its ack wait");
@@ -536,10 +538,11 @@ impl Work {
         }
     }
 
-    fn message(&self, ctx: Ctx, delivery: Delivery, number: u64) -> Message {
+    fn message(&self, ctx: Ctx, fetched: Fetched, number: u64) -> Message {
+        let Fetched { delivery, received } = fetched;
         let (subject, data) = (&delivery.message().subject, delivery.message().payload.clone());
         let key = self.run.shared.topology.topic_key(subject).into();
-        let message = Message::with_key(ctx, key, data, SystemTime::now(), Arc::new(Delivered(delivery)));
+        let message = Message::with_key(ctx, key, data, received, Arc::new(Delivered(delivery)));
         let hold = Arc::clone(&self.hold);
         message.on_settled(move || hold.settled(number));
         message

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ pub(super) struct Hold {
 #[derive(Default)]
 struct State {
     /// Fetched and not handed to the handler.
-    queue: VecDeque<Delivery>,
+    queue: VecDeque<Fetched>,
     /// Handed to the handler and not let go, by number, with the time at which the server redelivers.
     out: BTreeSet<(Instant, u64)>,
     handed: u64,
@@ -59,9 +59,15 @@ pub(super) enum Do {
     Wait(Option<Instant>),
 }
 
+/// A message that was fetched, and when.
+pub(super) struct Fetched {
+    pub(super) delivery: Delivery,
+    pub(super) received: SystemTime,
+}
+
 /// The next step for the deliverer.
 pub(super) enum Popped {
-    Message(Box<Delivery>, u64),
+    Message(Box<Fetched>, u64),
     Nothing,
     Ended,
 }
@@ -132,7 +138,8 @@ impl Hold {
         {
             state.pin = Some(pin.to_owned());
         }
-        state.queue.push_back(delivery);
+        let received = SystemTime::now();
+        state.queue.push_back(Fetched { delivery, received });
         drop(state);
         self.changed.send_replace(());
     }
@@ -153,7 +160,7 @@ impl Hold {
     /// The next message for the handler.
     pub(super) fn pop(&self, now: Instant) -> Popped {
         let mut state = self.state.lock();
-        let Some(delivery) = state.queue.pop_front() else {
+        let Some(fetched) = state.queue.pop_front() else {
             return if state.fetching_ended {
                 Popped::Ended
             } else {
@@ -165,7 +172,7 @@ impl Hold {
         state.out.insert((now + self.ack_wait, number));
         drop(state);
         self.changed.send_replace(());
-        Popped::Message(Box::new(delivery), number)
+        Popped::Message(Box::new(fetched), number)
     }
 
     /// The handler's message was settled.

@@ -1,11 +1,14 @@
 //! The broker over the real nats-server, as the restricted user, on the generated manifests and permissions.
 
 mod behaviour;
+mod checks;
+mod failover;
 mod gauges;
 mod graduate;
 mod leases;
 mod pitfalls;
 mod suite;
+mod three;
 mod verify;
 
 use std::future::Future;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use windjet_mq::nats::{ExternalNats, Finding, Severity, Topology, TopologyError, check_topology};
 use windjet_mq::{ErrorKind, Publisher as _};
 
@@ -75,102 +74,6 @@ async fn permissions_for_fewer_shards_are_a_finding_for_each_of_the_others() {
         problem.contains("windjet nats permissions --shards 2"),
         "{problem}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_that_can_be_changed_are_found_and_pass_once_fixed() {
-    type Change = (&'static str, &'static str, Value, Value, Severity);
-    let cluster = Cluster::start(topology()).await;
-    let changes: [Change; 9] = [
-        (
-            "WH_INGEST_0",
-            "discard_new_per_subject",
-            json!(false),
-            json!(true),
-            Severity::Required,
-        ),
-        (
-            "WH_INGEST_0",
-            "max_age",
-            json!(3_600_000_000_000_u64),
-            json!(0),
-            Severity::Required,
-        ),
-        (
-            "WH_INGEST_0",
-            "duplicate_window",
-            json!(1_000_000_000),
-            json!(120_000_000_000_u64),
-            Severity::Required,
-        ),
-        (
-            "WH_INGEST_0",
-            "no_ack",
-            json!(true),
-            json!(false),
-            Severity::Required,
-        ),
-        (
-            "WH_HISTORY",
-            "max_age",
-            json!(0),
-            json!(900_000_000_000_u64),
-            Severity::Required,
-        ),
-        (
-            "WH_HISTORY",
-            "discard",
-            json!("new"),
-            json!("old"),
-            Severity::Recommended,
-        ),
-        (
-            "WH_DLQ",
-            "discard",
-            json!("new"),
-            json!("old"),
-            Severity::Required,
-        ),
-        (
-            "WH_DLQ",
-            "max_msgs_per_subject",
-            json!(-1),
-            json!(100_000),
-            Severity::Recommended,
-        ),
-        (
-            "KV_wh_coord",
-            "allow_direct",
-            json!(false),
-            json!(true),
-            Severity::Required,
-        ),
-    ];
-    for (stream, field, bad, good, severity) in changes {
-        let object = match stream {
-            "KV_wh_coord" => "kv bucket wh_coord".to_owned(),
-            stream => format!("stream {stream}"),
-        };
-        let set = |value: Value| {
-            cluster.operate(|operator| {
-                operator
-                    .update_stream(stream, |config| config[field] = value)
-                    .unwrap();
-            });
-        };
-        set(bad);
-        let found = findings(&cluster).await;
-        assert!(
-            has(&found, severity, &object, field),
-            "{stream} {field}: {found:#?}"
-        );
-        set(good);
-        let found = findings(&cluster).await;
-        assert!(
-            !has(&found, severity, &object, field),
-            "{stream} {field}: {found:#?}"
-        );
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
