@@ -84,27 +84,29 @@ fn on_a_cluster_the_service_is_the_same() {
 }
 
 #[test]
-fn consumers_killed_at_random_write_every_row_once_and_in_order() {
+fn publishers_and_consumers_killed_at_random_write_every_row_once_and_in_order() {
     let (mut dice, data, (_deployment, args)) = (Dice::new(), folder(), deploy());
     println!("INGEST_SEED: {dice:?}");
-    let (seconds, consumers) = match number("INGEST_SECONDS") {
-        Some(seconds) => (seconds, 4),
-        None => (0, 3),
+    let (seconds, publishers, consumers) = match number("INGEST_SECONDS") {
+        Some(seconds) => (seconds, 3, 4),
+        None => (0, 2, 3),
     };
     let with = |role: &'static str| -> Vec<&str> {
         let args = args.iter().map(String::as_str);
         args.chain(["--role", role]).collect()
     };
-    let api = Service::start(data.path(), &with("api"));
+    let start_api = || Service::start(data.path(), &with("api"));
+    let mut apis: Vec<Service> = (0..publishers).map(|_| start_api()).collect();
     let start = || spawn(data.path(), &with("worker"));
     let mut workers: Vec<Process> = (0..consumers).map(|_| start()).collect();
     for worker in &mut workers {
         ready(worker);
     }
+    let addrs = |apis: &[Service]| apis.iter().map(|api| api.addr).collect::<Vec<_>>();
     let tables = [("acme", "clicks"), ("acme", "views"), ("globex", "clicks")];
     let load = Load::start(&tables);
-    load.at(&[api.addr]);
-    let (end, mut round, mut kills) = (Instant::now() + Duration::from_secs(seconds), 0, 0);
+    load.at(&addrs(&apis));
+    let (end, mut round, mut kills) = (Instant::now() + Duration::from_secs(seconds), 0, [0, 0]);
     while round < 2 || Instant::now() < end {
         // One after the other or several in a row, while rows come.
         for _ in 0..=dice.below(2) {
@@ -113,25 +115,38 @@ fn consumers_killed_at_random_write_every_row_once_and_in_order() {
             let victim = usize::try_from(dice.below(consumers)).unwrap();
             workers[victim].kill().unwrap();
             workers[victim] = start();
-            kills += 1;
+            kills[1] += 1;
         }
+        let victim = usize::try_from(dice.below(publishers)).unwrap();
+        apis[victim].process.kill().unwrap();
+        kills[0] += 1;
+        // The others take its rows meanwhile.
+        let rows = load.accepted() + 1 + dice.below(200);
+        until("rows to be accepted", PATIENCE, || load.accepted() >= rows).unwrap();
+        apis[victim] = start_api();
+        load.at(&addrs(&apis));
         // Until somebody writes each tenant's rows again.
         let accepted = load.accepted();
+        let addr = apis[0].addr;
         wait("the rows accepted so far", || {
-            count(api.addr, "acme") + count(api.addr, "globex") >= accepted
+            count(addr, "acme") + count(addr, "globex") >= accepted
         });
         round += 1;
     }
-    let accepted = load.finish(api.addr);
+    let accepted = load.finish(apis[0].addr);
+    let [of_publishers, of_consumers] = kills;
     println!(
-        "{kills} kills of {consumers} consumers, {accepted} rows accepted, each written once and in order"
+        "{of_publishers} kills of {publishers} publishers, {of_consumers} of {consumers} consumers, {accepted} rows accepted, \
+         each written once and in order"
     );
     // An operator's stop hands everything over, and none had failed.
     for mut process in workers {
         let addr = ready(&mut process);
         Service { process, addr }.stop();
     }
-    api.stop();
+    for api in apis {
+        api.stop();
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub struct Tls {
 pub struct ExternalConfig {
     /// The servers, at least one.
     pub urls: Vec<String>,
-    /// The connection's name, as the server shows it. Default `windjet-mq`.
+    /// The connection's name, as the server shows it and as the gauges are labelled. Default `windjet-mq`.
     pub name: String,
     /// Who connects.
     pub auth: Auth,

@@ -106,9 +106,9 @@ impl Link {
         was_ok
     }
 
-    /// Measures from now on.
-    pub(super) fn begin_measuring(&self) {
-        *self.meters.lock() = Some(Meters::new());
+    /// Measures from now on, under the connection's name.
+    pub(super) fn begin_measuring(&self, connection: &str) {
+        *self.meters.lock() = Some(Meters::new(connection));
         self.tell();
     }
 

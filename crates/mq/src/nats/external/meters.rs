@@ -7,7 +7,8 @@
 //! | `wavehouse_mq_topology_ok` | gauge | 1 while the topology is as needed as far as known, else 0 |
 //! | `wavehouse_mq_history_behind_seconds` | gauge | how far the history trails the partitions |
 //!
-//! The gauges are those of the broker that connected last. A closed one leaves `wavehouse_mq_connected` at 0 and the others
+//! All have the label `connection` with [`ExternalConfig::name`](super::ExternalConfig::name). Of brokers with one name the gauges are
+//! those of the one that connected last: give each a name of its own. A closed one leaves `wavehouse_mq_connected` at 0 and the others
 //! at NaN, with which no alert compares.
 
 use std::time::Duration;
@@ -28,11 +29,12 @@ impl std::fmt::Debug for Meters {
 }
 
 impl Meters {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(connection: &str) -> Self {
+        let of = |name: &'static str| gauge!(name, "connection" => connection.to_owned());
         Self {
-            connected: gauge!("wavehouse_mq_connected"),
-            topology_ok: gauge!("wavehouse_mq_topology_ok"),
-            behind: gauge!("wavehouse_mq_history_behind_seconds"),
+            connected: of("wavehouse_mq_connected"),
+            topology_ok: of("wavehouse_mq_topology_ok"),
+            behind: of("wavehouse_mq_history_behind_seconds"),
         }
     }
 

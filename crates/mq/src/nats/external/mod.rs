@@ -261,7 +261,7 @@ impl ExternalNats {
             tasks: TaskTracker::new(),
             topology,
         });
-        shared.link.begin_measuring();
+        shared.link.begin_measuring(&config.name);
         shared.read_history().await;
         shared.tasks.spawn(Arc::clone(&shared).watch());
         Ok(Self { shared })

@@ -14,13 +14,18 @@ use windjet_mq::{Ctx, ErrorKind, PublishOptions, Publisher as _};
 use super::behaviour::one_shard;
 use super::{Cluster, topic, until};
 
-/// Keeps the newest value of each gauge.
+/// Keeps the newest value of each gauge, by its name and connection.
 #[derive(Default)]
-struct Table(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+struct Table(Mutex<BTreeMap<[String; 2], Arc<AtomicU64>>>);
 
 impl Table {
+    fn of(&self, connection: &str, name: &str) -> f64 {
+        let key = [name.to_owned(), connection.to_owned()];
+        f64::from_bits(self.0.lock()[&key].load(Ordering::Relaxed))
+    }
+
     fn get(&self, name: &str) -> f64 {
-        f64::from_bits(self.0.lock()[name].load(Ordering::Relaxed))
+        self.of("windjet-mq", name)
     }
 
     fn all(&self) -> [f64; 3] {
@@ -39,7 +44,12 @@ impl Recorder for Table {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.0.lock().entry(key.name().to_owned()).or_default().clone())
+        let labels: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
+        let [("connection", connection)] = labels[..] else {
+            panic!("labels {labels:?}");
+        };
+        let key = [key.name().to_owned(), connection.to_owned()];
+        Gauge::from_arc(self.0.lock().entry(key).or_default().clone())
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -100,6 +110,24 @@ fn gauges_tell_of_the_connection_the_topology_and_the_history() {
         broker.close().await.unwrap();
         let [connected, ok, behind] = table.all();
         assert!(connected == 0.0 && ok.is_nan() && behind.is_nan());
+    });
+}
+
+#[test]
+fn brokers_with_names_of_their_own_have_gauges_of_their_own() {
+    measured(async |table| {
+        let cluster = Cluster::start(one_shard()).await;
+        let connect = async |name: &str| {
+            let mut config = cluster.config();
+            config.name = name.to_owned();
+            ExternalNats::connect(config).await.unwrap()
+        };
+        let (writer, api) = (connect("writer").await, connect("api").await);
+        writer.close().await.unwrap();
+        let connected = |name| table.of(name, "wavehouse_mq_connected");
+        assert_eq!([connected("writer"), connected("api")], [0.0, 1.0]);
+        api.close().await.unwrap();
+        assert_eq!(connected("api"), 0.0);
     });
 }
 
