@@ -11,7 +11,7 @@
 //! Where to look: `scenario` says what is measured (one file per family), `flood` and `pingpong` are the
 //! two load loops over raw sockets, `frames` and `session` the little they know of the wire, `peer` the same for JetStream, `server`
 //! starts and stops the processes, `compare` orders the rounds, `report` writes the table. `kit` compares the
-//! client kit with the official client instead.
+//! client kit with the official client instead, `mq` the message queue in the process with itself and with a broker outside.
 //!
 //! ```text
 //! cargo run --release -p windjet-bench -- compare --ours target/release/windjet --reference nats-server
@@ -30,6 +30,7 @@ mod frames;
 mod kit;
 mod machine;
 mod metric;
+mod mq;
 mod peer;
 mod pingpong;
 mod profile;
@@ -60,6 +61,8 @@ enum Command {
     Profile(profile::Args),
     /// Run the client kit and the official client in alternating rounds on one server, and print the ratios.
     Kit(kit::Args),
+    /// Measure the message queue in the process: with many tenants, beside bad neighbours, against a broker outside.
+    Mq(mq::Args),
     /// List the scenarios.
     List,
     /// Publish into a server of this very process; started by a scenario.
@@ -82,6 +85,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Compare(args) => compare::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Kit(args) => kit::run(&args),
+        Command::Mq(args) => mq::run(&args),
         Command::Inside(args) => scenario::run_inside(&args),
         Command::List => {
             for scenario in scenario::all() {
