@@ -50,6 +50,15 @@ pub async fn server() -> Result<Server, StartError> {
 }
 
 /// The same, to be changed before it is started.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), windjet::StartError> {
+/// let server = windjet::test::builder().name("orders").start().await?;
+/// assert_eq!(server.name(), "orders");
+/// # Ok(())
+/// # }
+/// ```
 pub fn builder() -> Builder {
     Server::builder().listen_loopback()
 }
@@ -80,11 +89,42 @@ pub async fn in_memory() -> Result<Server, StartError> {
 }
 
 /// The same, to be changed before it is started. Each start of a clone uses the same memory.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let builder = windjet::test::builder_in_memory();
+/// let server = builder.clone().start().await?;
+/// let js = server.jetstream().ok_or("no JetStream")?;
+/// js.create_stream(serde_json::from_str(r#"{"name":"ORDERS","subjects":["orders.>"]}"#)?).await?;
+/// js.publish("ORDERS", "orders.new", "42")?.await?;
+/// server.shutdown(Duration::from_secs(5)).await;
+///
+/// // What is restarted has what was stored.
+/// let again = builder.start().await?;
+/// let js = again.jetstream().ok_or("no JetStream")?;
+/// assert_eq!(js.publish("ORDERS", "orders.new", "43")?.await?.seq, 2);
+/// # Ok(())
+/// # }
+/// ```
 pub fn builder_in_memory() -> Builder {
     builder().disk(Arc::new(Disk::new(0)))
 }
 
 /// A running server with JetStream whose data is in a temporary folder. The folder goes when the server has ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let server = windjet::test::in_folder().await?;
+/// let js = server.jetstream().ok_or("no JetStream")?;
+/// js.create_stream(serde_json::from_str(r#"{"name":"ORDERS","subjects":["orders.>"]}"#)?).await?;
+/// assert_eq!(js.publish("ORDERS", "orders.new", "42")?.await?.seq, 1); // synced to the disk
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -98,6 +138,15 @@ pub async fn in_folder() -> Result<Server, Box<dyn std::error::Error + Send + Sy
 }
 
 /// The same, to be changed before it is started. The folder goes with the last clone and the server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let server = windjet::test::builder_in_folder()?.storage_budget(64 << 20).start().await?;
+/// assert_eq!(server.storage().ok_or("no JetStream")?.budget, Some(64 << 20));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
