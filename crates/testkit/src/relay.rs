@@ -4,12 +4,14 @@
 //! It is how tests lose answers, stall a connection without ending it, and let the real server say what it would not say by
 //! itself. A change keeps the length, because the protocol counts bytes; it misses a text that two reads share.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
+
+use crate::wire::read_some;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,10 +147,10 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: SocketAddr) -> io::R
 }
 
 /// Passes bytes on until either side has ended.
-fn copy(shared: &Shared, way: Way, mut from: &TcpStream, mut to: &TcpStream) {
+fn copy(shared: &Shared, way: Way, from: &TcpStream, mut to: &TcpStream) {
     let mut buffer = vec![0; 65536];
     loop {
-        let Ok(read @ 1..) = from.read(&mut buffer) else {
+        let Ok(read @ 1..) = read_some(from, &mut buffer) else {
             return;
         };
         let bytes = &mut buffer[..read];

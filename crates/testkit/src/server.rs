@@ -21,7 +21,7 @@ use crate::deadline::{until, until_some};
 use crate::process::{Process, Signal, Stream};
 
 /// How long a server may take from its start to `Server is ready`, and from a signal to its effect.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "server.conf";
 

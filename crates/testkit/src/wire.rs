@@ -4,6 +4,22 @@
 //! a missing CR) and keeps what it does not know as [`Op::Other`], because the parity runner has to show whatever a
 //! server says. It is test code, independent of the codec under test on purpose.
 
+use std::io::{self, ErrorKind, Read};
+
+/// Reads once, and again when a signal came between: a socket with a time-out reports one even where nobody handles it,
+/// such as the stop and continuation of the whole process.
+///
+/// # Errors
+/// Any other error of the reader.
+pub fn read_some(mut from: impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
 /// One operation as a server sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {

@@ -238,7 +238,7 @@ mod tests {
 
     use super::{FolderDisk, builder};
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn the_folder_goes_with_the_server() {

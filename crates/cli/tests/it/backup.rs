@@ -2,13 +2,13 @@
 //! are the same at every station.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use windjet_testkit::server::{PATIENCE, ServerUnderTest};
 use windjet_testkit::until;
-use windjet_testkit::wire::{Message, Op, next_op};
+use windjet_testkit::wire::{Message, Op, next_op, read_some};
 
 use crate::dropin;
 
@@ -75,7 +75,7 @@ impl Client {
                 Some(_) => {}
                 None => {
                     let mut chunk = [0; 1 << 16];
-                    let read = self.stream.read(&mut chunk).unwrap();
+                    let read = read_some(&self.stream, &mut chunk).unwrap();
                     assert!(read > 0, "the server has closed the connection");
                     self.buffer.extend_from_slice(&chunk[..read]);
                 }

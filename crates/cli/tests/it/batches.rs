@@ -1,10 +1,10 @@
 //! Atomic batches and the end of the process: all of a batch is there, or nothing.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 
 use windjet_testkit::server::{PATIENCE, ServerUnderTest};
-use windjet_testkit::wire::{Op, next_op};
+use windjet_testkit::wire::{Op, next_op, read_some};
 
 use crate::dropin;
 
@@ -39,7 +39,7 @@ impl Client {
                 Some(_) => {}
                 None => {
                     let mut chunk = [0; 4096];
-                    let read = self.stream.read(&mut chunk).ok().filter(|read| *read > 0)?;
+                    let read = read_some(&self.stream, &mut chunk).ok().filter(|read| *read > 0)?;
                     self.buffer.extend_from_slice(&chunk[..read]);
                 }
             }

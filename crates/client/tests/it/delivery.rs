@@ -116,7 +116,7 @@ async fn a_nak_with_delay_brings_it_back_after_the_delay(world: World) {
     delivery.nak_after(Duration::from_millis(400)).await.unwrap();
     let _second = again(&mut puller).await;
     assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 async fn a_terminated_message_does_not_come_again_and_its_reason_is_told(world: World) {

@@ -15,7 +15,7 @@ use windjet_client::{Client, Config, Delivery, Handler, HandlerError, async_nats
 use windjet_testkit::server::{ServerUnderTest, Setup};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which server to run on.
 #[derive(Debug, Clone, Copy)]

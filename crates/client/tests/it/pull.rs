@@ -240,7 +240,7 @@ async fn a_server_that_falls_silent_is_noticed_by_its_heartbeats(world: World) {
     let (error, ended) = soon("the end", pull).await.unwrap();
     world.signal("CONT");
     assert_eq!(error.kind(), PullErrorKind::HeartbeatMissed);
-    assert!(ended - begun < Duration::from_secs(3), "{:?}", ended - begun);
+    assert!(ended - begun < Duration::from_secs(15), "{:?}", ended - begun);
 }
 
 async fn a_restarted_server_is_asked_again(world: World) {

@@ -113,7 +113,7 @@ mod tests {
     use crate::Server;
     use crate::jetstream::stream::call::Call;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_stream_whose_task_fails_is_offline_until_the_restart_and_keeps_what_it_has() {

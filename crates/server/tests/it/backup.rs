@@ -1,7 +1,5 @@
 //! Snapshots and restores in one process: what hostile or unlucky senders and receivers can do, and what is left of it.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use windjet_protocol::jetstream::backup::archive::{Entry, MAGIC};
 use windjet_protocol::jetstream::backup::s2::Packer;
@@ -431,7 +429,7 @@ async fn a_receiver_that_goes_ends_its_snapshot() {
         .unwrap()
         .unwrap();
     drop(chunks);
-    let event = tokio::time::timeout(Duration::from_secs(4), events.next())
+    let event = tokio::time::timeout(PATIENCE, events.next())
         .await
         .unwrap()
         .unwrap();

@@ -7,7 +7,7 @@ use windjet_server::jetstream::{
 };
 use windjet_server::{Client, Server};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn start(folder: &std::path::Path) -> (Server, JetStreamContext) {
     let server = Server::builder().jetstream(folder).start().await.unwrap();

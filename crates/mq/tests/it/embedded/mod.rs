@@ -20,7 +20,7 @@ use windjet_mq::{
 use windjet_server::jetstream::{JetStreamContext, StreamConfig};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
 /// A store and the broker over it.

@@ -23,7 +23,7 @@ use windjet_testkit::Relay;
 use windjet_testkit::natstest::{Deployment, Operator, USER};
 
 /// Long enough for anything that should happen; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two partitions of two shards, and a bucket.
 fn topology() -> Topology {
