@@ -22,8 +22,8 @@ pub(crate) enum Metric {
     PssMib,
     /// Resident set size of the server process, in MiB.
     RssMib,
-    /// Growth of the proportional set size per connection, in KiB.
-    PssPerConnectionKib,
+    /// Growth of the proportional set size for each connection, stream or consumer, in KiB.
+    PssEachKib,
     /// From the start of a process to its first right answer, in milliseconds.
     RestartMs,
     /// Processor time of the server per second of the round: 1.0 is one core kept busy.
@@ -51,7 +51,7 @@ impl Metric {
             Self::ServerCpuNs => "server CPU, ns each",
             Self::PssMib => "PSS, MiB",
             Self::RssMib => "RSS, MiB",
-            Self::PssPerConnectionKib => "PSS per connection, KiB",
+            Self::PssEachKib => "PSS each, KiB",
             Self::RestartMs => "restart, ms",
             Self::ServerShare => "server, cores busy",
             Self::LoadShare => "load, cores busy",

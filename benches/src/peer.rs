@@ -167,6 +167,41 @@ impl Admin {
         answer.context("no answer")
     }
 
+    /// Makes requests that must all succeed, up to `window` of them at once; answers how many they were.
+    pub(crate) fn api_all(
+        &mut self,
+        mut requests: impl Iterator<Item = (String, Value)>,
+        window: usize,
+    ) -> Result<usize> {
+        let (mut asked, mut answered, mut output) = (0, 0, Vec::new());
+        loop {
+            for (call, body) in requests.by_ref().take(window - (asked - answered)) {
+                let body = body.to_string();
+                let length = body.len();
+                write!(output, "PUB $JS.API.{call} _INBOX.admin {length}\r\n{body}\r\n")?;
+                asked += 1;
+            }
+            if asked == answered {
+                return Ok(asked);
+            }
+            self.stream.write_all(&output)?;
+            output.clear();
+            ensure!(
+                self.inflow.fill(&self.stream)? > 0,
+                "the server closed the connection"
+            );
+            self.inflow.each(|message| {
+                let answer: Value = serde_json::from_slice(message.payload)?;
+                ensure!(answer.get("error").is_none(), "{answer}");
+                answered += 1;
+                Ok(())
+            })?;
+            for _ in 0..std::mem::take(&mut self.inflow.pings) {
+                output.extend_from_slice(b"PONG\r\n");
+            }
+        }
+    }
+
     /// Makes a request that must succeed.
     pub(crate) fn api(&mut self, call: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() {

@@ -96,7 +96,7 @@ impl Scenario for Idle {
             .with(Metric::PssMib, after.map(|memory| mib(memory.pss)))
             .with(Metric::RssMib, after.map(|memory| mib(memory.rss)))
             .with(
-                Metric::PssPerConnectionKib,
+                Metric::PssEachKib,
                 growth.map(|bytes| bytes as f64 / 1024.0 / self.connections as f64),
             ))
     }

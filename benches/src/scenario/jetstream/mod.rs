@@ -9,6 +9,7 @@
 //! twice ends the run.
 
 mod hold;
+mod idle;
 mod inside;
 mod publish;
 mod queue;
@@ -41,6 +42,7 @@ pub(super) fn all() -> Vec<Box<dyn Scenario>> {
     all.extend(read::all());
     all.extend(inside::all());
     all.extend(hold::all());
+    all.extend(idle::all());
     all
 }
 

@@ -39,7 +39,9 @@ impl Client {
                 Some(_) => {}
                 None => {
                     let mut chunk = [0; 4096];
-                    let read = read_some(&self.stream, &mut chunk).ok().filter(|read| *read > 0)?;
+                    let read = read_some(&self.stream, &mut chunk)
+                        .ok()
+                        .filter(|read| *read > 0)?;
                     self.buffer.extend_from_slice(&chunk[..read]);
                 }
             }

@@ -14,6 +14,7 @@ use windjet_protocol::jetstream::advisory::{ApiAudit, Event, EventBody};
 use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp};
 use windjet_protocol::subject;
 
+use super::claims::{Claims, reserved_by};
 use super::offline::Offline;
 use super::quota::Used;
 use super::stream::Stream;
@@ -23,12 +24,19 @@ use crate::account::Account;
 use crate::options::AccountJetStreamLimits;
 use crate::server::Shared;
 
+/// Those that run.
+#[derive(Debug, Default)]
+struct Streams {
+    by_name: BTreeMap<Arc<str>, Arc<Stream>>,
+    claims: Claims,
+}
+
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct JsAccount {
     /// The account.
     pub(crate) account: Arc<Account>,
-    streams: RwLock<BTreeMap<Arc<str>, Arc<Stream>>>,
+    streams: RwLock<Streams>,
     /// Those that exist and do not run.
     pub(crate) offline: Offline,
     limits: RwLock<AccountJetStreamLimits>,
@@ -97,19 +105,23 @@ impl JsAccount {
 
     /// A stream by name.
     pub(crate) fn stream(&self, name: &str) -> Option<Arc<Stream>> {
-        self.streams.read().get(name).cloned()
+        self.streams.read().by_name.get(name).cloned()
     }
 
     /// All streams in the order of their names.
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
-        self.streams.read().values().cloned().collect()
+        self.streams.read().by_name.values().cloned().collect()
     }
 
     /// Adds a stream. Under [`JsAccount::admin`].
     pub(crate) fn insert(&self, stream: &Arc<Stream>) {
         self.had_streams.store(true, Ordering::Relaxed);
         stream.set_listed(true);
-        let before = self.streams.write().insert(stream.name.clone(), stream.clone());
+        let before = {
+            let mut streams = self.streams.write();
+            streams.claims.set(&stream.name, &stream.config());
+            streams.by_name.insert(stream.name.clone(), stream.clone())
+        };
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, stream)) {
             before.set_listed(false);
         }
@@ -144,16 +156,22 @@ impl JsAccount {
     /// Takes a stream out, if it is still this one. Under [`JsAccount::admin`] or by the stream's own task.
     pub(crate) fn remove(&self, stream: &Arc<Stream>) {
         let mut streams = self.streams.write();
-        if streams
-            .get(&stream.name)
-            .is_some_and(|known| Arc::ptr_eq(known, stream))
-        {
-            streams.remove(&stream.name);
+        if streams.has(stream) {
+            streams.by_name.remove(&stream.name);
+            streams.claims.clear(&stream.name);
         }
         drop(streams);
         stream.set_listed(false);
         if let Some(followers) = self.followers.lock().get(&*stream.name) {
             followers.tell();
+        }
+    }
+
+    /// A stream has changed its configuration. Under [`JsAccount::admin`].
+    pub(crate) fn changed(&self, stream: &Arc<Stream>) {
+        let mut streams = self.streams.write();
+        if streams.has(stream) {
+            streams.claims.set(&stream.name, &stream.config());
         }
     }
 
@@ -171,7 +189,7 @@ impl JsAccount {
     /// Forgets its streams, whose tasks have ended.
     pub(super) fn forget_streams(&self) {
         let gone = std::mem::take(&mut *self.streams.write());
-        gone.values().for_each(|stream| stream.set_listed(false));
+        gone.by_name.values().for_each(|stream| stream.set_listed(false));
     }
 
     /// Whether it had a stream since the start.
@@ -209,37 +227,51 @@ impl JsAccount {
         )
     }
 
-    /// What the account's streams take and reserve; `except` is left out.
-    pub(crate) fn usage(&self, except: Option<&str>) -> AccountUsage {
+    /// How many streams other than `except` the account has, and what bytes they reserve in a kind of storage.
+    pub(crate) fn reserved(&self, storage: StorageType, except: Option<&str>) -> (u64, u64) {
+        let (mut count, mut bytes) = {
+            let streams = self.streams.read();
+            let known = except.is_some_and(|name| streams.by_name.contains_key(name));
+            let others = streams.by_name.len() - usize::from(known);
+            (others as u64, streams.claims.reserved(storage, except))
+        };
+        for (name, config) in &*self.reserved.lock() {
+            if except == Some(name) {
+                continue;
+            }
+            count += 1;
+            if config.storage == storage {
+                bytes = bytes.saturating_add(reserved_by(config));
+            }
+        }
+        (count, bytes)
+    }
+
+    /// What the account's streams take and reserve.
+    pub(crate) fn usage(&self) -> AccountUsage {
         let mut usage = AccountUsage {
             limits: self.shown_limits(),
             ..AccountUsage::default()
         };
-        for stream in self.streams.read().values() {
-            if except.is_some_and(|name| name == &*stream.name) {
-                continue;
-            }
+        for stream in self.streams.read().by_name.values() {
             let config = stream.config();
             let state = stream.reader.state();
-            let reserved = u64::try_from(config.max_bytes).unwrap_or(0);
+            let reserved = reserved_by(&config);
             let (used, reserve) = match config.storage {
                 StorageType::Memory => (&mut usage.memory, &mut usage.reserved_memory),
                 _ => (&mut usage.storage, &mut usage.reserved_storage),
             };
             *used += state.bytes;
-            *reserve += reserved;
+            *reserve = reserve.saturating_add(reserved);
             usage.streams += 1;
             usage.consumers += stream.consumers() as u64;
         }
-        for (name, config) in &*self.reserved.lock() {
-            if except == Some(name) {
-                continue;
-            }
+        for config in self.reserved.lock().values() {
             let reserve = match config.storage {
                 StorageType::Memory => &mut usage.reserved_memory,
                 _ => &mut usage.reserved_storage,
             };
-            *reserve += u64::try_from(config.max_bytes).unwrap_or(0);
+            *reserve = reserve.saturating_add(reserved_by(config));
             usage.streams += 1;
         }
         usage
@@ -282,10 +314,7 @@ impl JsAccount {
                         .any(|ours| subject::overlaps(ours.as_bytes(), theirs.as_bytes()))
                 })
         };
-        self.streams
-            .read()
-            .values()
-            .any(|stream| collides(&stream.config()))
+        self.streams.read().claims.overlap(config)
             || self.reserved.lock().values().any(collides)
             || self.offline.overlaps(&config.subjects)
     }
@@ -298,6 +327,13 @@ impl JsAccount {
     /// Publishes an event to whoever listens.
     pub(crate) fn advise<B: EventBody>(&self, server: &Shared, body: impl FnOnce() -> B, subject: &str) {
         advise(server, &self.account, body, subject);
+    }
+}
+
+impl Streams {
+    fn has(&self, stream: &Arc<Stream>) -> bool {
+        let known = self.by_name.get(&stream.name);
+        known.is_some_and(|known| Arc::ptr_eq(known, stream))
     }
 }
 

@@ -159,7 +159,7 @@ impl Serving<'_> {
         let account = &self.context.account;
         let (total, errors) = account.calls();
         let info = AccountInfo {
-            usage: account.usage(None),
+            usage: account.usage(),
             domain: account.domain().map(str::to_owned),
             api: ApiStats {
                 level: API_LEVEL,

@@ -34,6 +34,7 @@
 pub(crate) mod account;
 pub(crate) mod api;
 pub(crate) mod backup;
+mod claims;
 pub(crate) mod config;
 pub(crate) mod consumer;
 mod context;

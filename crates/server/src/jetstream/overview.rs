@@ -43,7 +43,7 @@ pub(crate) struct Totals {
 impl Totals {
     /// Of one account.
     pub(crate) fn of(account: &JsAccount) -> Self {
-        let usage = account.usage(None);
+        let usage = account.usage();
         let (calls, failed_calls) = account.calls();
         Self {
             memory: usage.memory,

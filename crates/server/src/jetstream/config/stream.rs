@@ -52,25 +52,21 @@ impl Streams for Neighbours<'_> {
     }
 
     fn reserved(&self, name: &str, storage: StorageType) -> Reserved {
-        let of = |usage: &windjet_protocol::jetstream::account::AccountUsage| match storage {
-            StorageType::Memory => usage.reserved_memory,
-            StorageType::File => usage.reserved_storage,
-        };
         let size = self.js.size();
         let server_max = match storage {
             StorageType::Memory => size.memory,
             StorageType::File => size.storage,
         };
-        let own = self.account.usage(Some(name));
-        let mut server = of(&own);
+        let (streams, account) = self.account.reserved(storage, Some(name));
+        let mut server = account;
         for other in self.js.accounts() {
             if !Arc::ptr_eq(&other, &self.account) {
-                server = server.saturating_add(of(&other.usage(None)));
+                server = server.saturating_add(other.reserved(storage, None).1);
             }
         }
         Reserved {
-            streams: own.streams,
-            account: of(&own),
+            streams,
+            account,
             server,
             server_max: Some(server_max),
         }

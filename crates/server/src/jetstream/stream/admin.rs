@@ -387,6 +387,7 @@ impl Task {
         let interest = config.retention != self.config.retention;
         self.config = Arc::new(config);
         self.stream.set_config(self.config.clone());
+        self.account.changed(&self.stream);
         let (account, subjects) = (self.account.account.clone(), self.config.subjects.clone());
         self.subscriptions.replace(&account, &self.stream, &subjects);
         self.ingest.configure(&self.config, &self.js);
