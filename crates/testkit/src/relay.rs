@@ -185,6 +185,8 @@ fn replace(bytes: &mut [u8], text: &[u8], with: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     #[test]

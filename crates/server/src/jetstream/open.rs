@@ -67,7 +67,10 @@ pub(crate) struct StoredStream {
 impl StoredStream {
     pub(crate) fn encode(&self) -> bytes::Bytes {
         // Serialising fails only for maps whose keys are no strings.
-        serde_json::to_vec(self).unwrap_or_default().into()
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        // It stays in memory as long as the stream does.
+        text.shrink_to_fit();
+        text.into()
     }
 }
 

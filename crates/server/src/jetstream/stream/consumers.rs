@@ -66,6 +66,8 @@ pub(super) struct Consumers {
     fetched: Fetcher,
     /// Mailboxes of this process.
     pub(super) locals: Locals,
+    /// What they share, once there was one.
+    home: Option<Arc<Home>>,
 }
 
 /// A sequence that was read, with its message if it is still there.
@@ -290,20 +292,28 @@ impl Consumers {
 }
 
 impl Task {
-    /// What all consumers share.
-    pub(super) fn home(&self) -> Arc<Home> {
+    /// What all consumers share, as it is now.
+    pub(super) fn home(&mut self) -> Arc<Home> {
         let burst = match u64::try_from(self.config.max_msg_size) {
             Ok(size) if size > 0 => size,
             _ => u64::try_from(self.server.options().max_payload).unwrap_or(1 << 20),
         };
-        Arc::new(Home {
+        let max_msgs_per_subject = self.config.max_msgs_per_subject;
+        if let Some(home) = &self.consumers.home
+            && (home.burst, home.max_msgs_per_subject) == (burst, max_msgs_per_subject)
+        {
+            return home.clone();
+        }
+        let home = Arc::new(Home {
             account: self.account.name().to_owned(),
             stream: self.stream.name.to_string(),
             domain: self.account.domain().map(str::to_owned),
             reader: self.stream.reader.clone(),
-            max_msgs_per_subject: self.config.max_msgs_per_subject,
+            max_msgs_per_subject,
             burst,
-        })
+        });
+        self.consumers.home = Some(home.clone());
+        home
     }
 
     /// Calls one consumer with the outside, and notes what that leaves.

@@ -32,7 +32,6 @@ impl Task {
     /// they are kept in memory.
     pub(super) fn restore_consumers(&mut self, fresh: bool, now: Now) {
         let reader = self.stream.reader.clone();
-        let home = self.home();
         let mut gone = Vec::new();
         for name in reader.consumers() {
             if is_position(&name) {
@@ -41,7 +40,7 @@ impl Task {
             let Some(record) = reader.consumer(&name) else {
                 continue;
             };
-            match Consumer::restore(home.clone(), &name, &record, now) {
+            match Consumer::restore(self.home(), &name, &record, now) {
                 Ok(consumer) if consumer.config().mem_storage && !fresh => gone.push(name),
                 Ok(consumer) => {
                     if consumer.config().mem_storage {

@@ -310,7 +310,7 @@ impl Task {
         due
     }
 
-    async fn run(mut self) {
+    async fn run(mut self: Box<Self>) {
         let waker = Waker::from(self.stream.inbox.clone());
         self.writer.set_waker(waker);
         let stop = self.server.stop.clone();
@@ -346,7 +346,7 @@ impl Task {
     }
 
     /// Waits for what is staged, so that replies leave, and lets everybody go.
-    async fn finish(mut self) {
+    async fn finish(mut self: Box<Self>) {
         self.subscriptions = Subscriptions::default();
         let left = self.stream.inbox.close();
         leave(left.locals);
@@ -410,6 +410,8 @@ pub(crate) fn spawn(mut task: Task) {
         .replace(&task.account.account, &task.stream, &subjects);
     let (server, account, stream) = (task.server.clone(), task.account.clone(), task.stream.clone());
     let tasks = server.tasks.clone();
+    // In a box: as values, futures within futures would hold the task four times.
+    let task = Box::new(task);
     tasks.spawn(async move {
         // What a defect left half done goes with the task; nothing of it is looked at again.
         if AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
