@@ -99,18 +99,18 @@ pub(crate) async fn run<H: Handler>(mut delivery: Delivery, handler: &H, rules: 
         delivery.expand();
     }
     let delivery = Arc::new(delivery);
-    let work = work(&delivery, handler, rules, meters.as_deref(), &span);
+    let work = work(&delivery, delivered, handler, rules, meters.as_deref(), &span);
     work.instrument(span.clone()).await;
 }
 
 async fn work<H: Handler>(
     delivery: &Arc<Delivery>,
+    delivered: u64,
     handler: &H,
     rules: &Rules,
     meters: Option<&Delivering>,
     span: &Span,
 ) {
-    let delivered = delivery.metadata().map_or(1, |found| found.delivered);
     let outcome = match delivery.fault() {
         Some(error) => Err(HandlerError::Undecodable(error)),
         None => {

@@ -442,7 +442,7 @@ impl<'a> Run<'a> {
                 Ok(delivery) => {
                     self.backoff = BACKOFF_MIN;
                     self.unanswered = 0;
-                    self.work.begin(delivery).await?;
+                    self.work.handle(delivery).await?;
                 }
                 Err(error) => self.wait_out(error).await?,
             }

@@ -157,7 +157,7 @@ impl Responder {
         let stop = self.inner.intake.child_token();
         let (inner, stopped, handler) = (Arc::downgrade(&self.inner), stop.clone(), Arc::new(handler));
         let task = self.inner.workers.spawn(async move {
-            let mut running = Crew::new();
+            let mut running = Crew::new(options.concurrency);
             let mut draining = false;
             loop {
                 while running.busy() >= options.concurrency {

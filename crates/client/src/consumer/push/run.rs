@@ -1,6 +1,7 @@
 //! The task of one push subscription.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,22 +114,25 @@ impl Run {
     }
 
     async fn until_over(&mut self) -> Result<EndReason> {
-        let mut heard = Instant::now();
-        let mut probed = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut stopped = pin!(shared.stopped());
+        let (mut heard, mut probed) = (Instant::now(), Instant::now());
+        // Set anew only when it rings: most of the time it does not.
+        let mut alarm = pin!(tokio::time::sleep_until(self.wake(heard, probed)));
         loop {
             while self.work.has_room()
                 && let Some(item) = self.queue.pop()
             {
                 match item {
-                    Item::Delivery(delivery) => self.work.spawn(delivery)?,
+                    Item::Delivery(delivery) => self.work.begin(delivery)?,
                     Item::FlowControl(reply) => self.answer(reply).await,
                 }
             }
-            let silence = (!self.heartbeat.is_zero()).then(|| heard + 2 * self.heartbeat);
-            let wake = silence.unwrap_or(probed + self.probe);
+            // What is in hand goes before what has arrived. Whatever else is waited for, a handler runs on.
             tokio::select! {
                 biased;
-                stop = self.shared.stopped() => return Ok(stop),
+                stop = &mut stopped => return Ok(stop),
+                ended = self.work.join_next(), if self.work.is_busy() => ended?,
                 message = self.subscriber.next() => {
                     let Some(message) = message else { return Ok(EndReason::ClientClosed) };
                     heard = Instant::now();
@@ -136,25 +140,36 @@ impl Run {
                         return Ok(reason);
                     }
                 }
-                ended = self.work.join_next(), if self.work.is_busy() => ended?,
-                () = tokio::time::sleep_until(wake) => {
+                () = &mut alarm => {
                     // Nothing is heard over a connection that is down; what counts is the time since it came back.
                     if self.shared.inner.nats.connection_state() != State::Connected {
                         heard = Instant::now();
                         probed = heard;
-                    } else if silence.is_some() {
+                    } else if Instant::now() < self.wake(heard, probed) {
+                        // It was set before the last message.
+                    } else if self.heartbeat.is_zero() {
+                        if let Some(reason) = self.work.during(self.shared.probe()).await {
+                            return Ok(reason);
+                        }
+                        probed = Instant::now();
+                    } else {
                         if let Some(meters) = &self.shared.inner.observed.consumer.0 {
                             meters.note(Counted::HeartbeatMissed);
                         }
                         return Ok(EndReason::HeartbeatsMissed);
-                    } else {
-                        if let Some(reason) = self.shared.probe().await {
-                            return Ok(reason);
-                        }
-                        probed = Instant::now();
                     }
+                    alarm.as_mut().reset(self.wake(heard, probed));
                 }
             }
+        }
+    }
+
+    /// When to look whether the consumer is still there, if nothing is heard until then.
+    fn wake(&self, heard: Instant, probed: Instant) -> Instant {
+        if self.heartbeat.is_zero() {
+            probed + self.probe
+        } else {
+            heard + 2 * self.heartbeat
         }
     }
 
@@ -179,11 +194,14 @@ impl Run {
             if let Some(meters) = &self.shared.inner.observed.consumer.0 {
                 meters.no_room.increment(1);
             }
-            let sent = match self.over_limit {
-                Some(delay) => delivery.nak_after(delay).await,
-                None => delivery.nak().await,
+            let delay = self.over_limit;
+            let back = async {
+                match delay {
+                    Some(delay) => delivery.nak_after(delay).await,
+                    None => delivery.nak().await,
+                }
             };
-            if let Err(error) = sent {
+            if let Err(error) = self.work.during(back).await {
                 tracing::debug!(%error, "a message over the limit could not be handed back");
             }
             return;
@@ -199,8 +217,9 @@ impl Run {
         }
     }
 
-    async fn answer(&self, reply: Subject) {
-        if let Err(error) = self.shared.inner.nats.publish(reply, bytes::Bytes::new()).await {
+    async fn answer(&mut self, reply: Subject) {
+        let answer = self.shared.inner.nats.publish(reply, bytes::Bytes::new());
+        if let Err(error) = self.work.during(answer).await {
             tracing::debug!(%error, "flow control could not be answered");
         }
     }
@@ -208,9 +227,13 @@ impl Run {
     /// Tells the server that nobody listens, handles or hands back what is here, and waits for handlers.
     async fn wind_up(&mut self) {
         let deadline = Instant::now() + self.shared.inner.config.connection.drain_timeout();
-        if self.subscriber.drain().await.is_ok() {
+        if self.work.during(self.subscriber.drain()).await.is_ok() {
             // What the server sent before it knew.
-            while let Ok(Some(message)) = timeout_at(deadline, self.subscriber.next()).await {
+            loop {
+                let next = timeout_at(deadline, self.subscriber.next());
+                let Ok(Some(message)) = self.work.during(next).await else {
+                    break;
+                };
                 if frame(&message) == Frame::Data {
                     self.queue.push(Delivery::new(message, Arc::clone(&self.settler)));
                 }
@@ -220,7 +243,7 @@ impl Run {
             && let Some(item) = self.queue.pop()
         {
             if let Item::Delivery(delivery) = item
-                && (self.work.room().await.is_err() || self.work.spawn(delivery).is_err())
+                && (self.work.room().await.is_err() || self.work.begin(delivery).is_err())
             {
                 break;
             }
