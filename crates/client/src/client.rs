@@ -446,6 +446,30 @@ impl Inner {
         }
     }
 
+    /// Does `call`, and gives up with [`ErrorKind::NotConnected`] once the connection has been made anew: the answer to what
+    /// was sent before went with the old one, and the official client would wait for it until its time is up.
+    pub(crate) async fn on_this_connection<T>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let connects = || self.nats.statistics().connects.load(Ordering::Acquire);
+        let (before, mut phase) = (connects(), self.board.phase());
+        let made_anew = async {
+            while phase.changed().await.is_ok() {
+                if connects() != before {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = made_anew => Err(Error::new(ErrorKind::NotConnected, what)),
+        }
+    }
+
     /// The server's word on a consumer.
     pub(crate) async fn consumer_info(&self, stream: &str, name: &str) -> Result<jetstream::consumer::Info> {
         let what = format!("looking up {stream}/{name}");

@@ -122,8 +122,7 @@ pub(super) async fn subscribe(
     let (stop, vitals) = (inner.intake.child_token(), Arc::<Vitals>::default());
     let mut run = Run {
         consumers: ConsumerManager::new(Arc::clone(inner)),
-        nats: inner.nats.clone(),
-        domain: inner.config.connection.domain.clone(),
+        inner: Arc::clone(inner),
         expand: inner.config.consumer.decompression,
         observed: inner.observed.consumer.clone(),
         stream: stream.to_owned(),
@@ -145,8 +144,7 @@ pub(super) async fn subscribe(
 
 struct Run {
     consumers: ConsumerManager,
-    nats: async_nats::Client,
-    domain: String,
+    inner: Arc<Inner>,
     expand: bool,
     observed: (Option<Arc<Meters>>, Spans),
     stream: String,
@@ -211,10 +209,13 @@ impl Run {
             [one] => config.filter_subject.clone_from(one),
             many => config.filter_subjects = many.to_vec(),
         }
-        self.consumers.put(&self.stream, &name, &config, "create").await?;
+        let what = format!("making and removing {}/{name}", self.stream);
+        let put = self.consumers.put(&self.stream, &name, &config, "create");
+        self.inner.on_this_connection(&what, put).await?;
         let result = self.read(&name).await;
         // The server would remove it too, later.
-        let _ = self.consumers.delete(&self.stream, &name).await;
+        let delete = self.consumers.delete(&self.stream, &name);
+        let _ = self.inner.on_this_connection(&what, delete).await;
         result
     }
 
@@ -222,9 +223,9 @@ impl Run {
         let what = || format!("reading {} in order", self.stream);
         let target = Target::new(self.stream.clone(), name)
             .map_err(|error| Error::new(ErrorKind::InvalidDurableName, what()).because(error))?
-            .domain(&self.domain);
+            .domain(&self.inner.config.connection.domain);
         let options = Options::default().on_drop(OnDrop::Settled);
-        let puller = Puller::new(self.nats.clone(), target, options).await;
+        let puller = Puller::new(self.inner.nats.clone(), target, options).await;
         let mut puller = puller.map_err(|error| Error::new(ErrorKind::Pull, what()).because(error))?;
         let request = Request::batch(BATCH)
             .expires(Duration::from_secs(10))

@@ -201,7 +201,8 @@ async fn a_publish_that_may_not_queue_is_refused_while_disconnected(world: World
     let begun = Instant::now();
     let error = client.publisher().publish_bytes("s.a", "x").await.unwrap_err();
     assert_eq!((error.kind(), error.fate()), (ErrorKind::NotConnected, Fate::NotStored));
-    assert!(begun.elapsed() < Duration::from_millis(500));
+    // Not by waiting for an answer.
+    assert!(begun.elapsed() < Duration::from_secs(3));
 }
 
 async fn a_publish_while_disconnected_is_queued_and_stored_later(world: World) {

@@ -77,7 +77,8 @@ async fn failures_have_their_kinds(world: World) {
     let begun = Instant::now();
     let error = requester.request_within("quiet", Message::raw("x"), Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(begun.elapsed() < Duration::from_millis(500));
+    // Its own limit, not the configured one.
+    assert!(begun.elapsed() < Duration::from_millis(1_800));
     assert!(error.is_retryable() && error.outcome_unknown());
     let panicking = |_: Arc<Call>| async { if true { panic!("on purpose") } else { Ok::<_, HandlerError>(()) } };
     let options = RespondOptions::default().error_replies();

@@ -254,26 +254,15 @@ impl JsAccount {
             ..AccountUsage::default()
         };
         for stream in self.streams.read().by_name.values() {
-            let config = stream.config();
-            let state = stream.reader.state();
-            let reserved = reserved_by(&config);
-            let (used, reserve) = match config.storage {
-                StorageType::Memory => (&mut usage.memory, &mut usage.reserved_memory),
-                _ => (&mut usage.storage, &mut usage.reserved_storage),
+            let used = match stream.config().storage {
+                StorageType::Memory => &mut usage.memory,
+                _ => &mut usage.storage,
             };
-            *used += state.bytes;
-            *reserve = reserve.saturating_add(reserved);
-            usage.streams += 1;
+            *used += stream.reader.state().bytes;
             usage.consumers += stream.consumers() as u64;
         }
-        for config in self.reserved.lock().values() {
-            let reserve = match config.storage {
-                StorageType::Memory => &mut usage.reserved_memory,
-                _ => &mut usage.reserved_storage,
-            };
-            *reserve = reserve.saturating_add(reserved_by(config));
-            usage.streams += 1;
-        }
+        (usage.streams, usage.reserved_memory) = self.reserved(StorageType::Memory, None);
+        usage.reserved_storage = self.reserved(StorageType::File, None).1;
         usage
     }
 

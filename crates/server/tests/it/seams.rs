@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use windjet_server::jetstream::{
-    ErrorCode, JetStreamContext, PublishError, PurgeRequest, StreamInfo, TestClock,
+    ErrorCode, JetStreamContext, Nanos, PublishError, PurgeRequest, StreamInfo, TestClock,
 };
 use windjet_server::{Builder, Server, StartError};
 use windjet_store::{DiskOp, SimDisk, Survival};
@@ -113,20 +113,20 @@ async fn a_creation_is_announced_also_when_the_disk_is_faster_than_the_task() {
 async fn a_failing_read_expires_nothing_that_is_young() {
     let (disk, clock) = (SimDisk::new(8), TestClock::new(SystemTime::now()));
     let (server, js) = js_of(builder(&disk, &clock)).await;
-    js.create_stream(config(
-        r#"{"name":"S","subjects":["s"],"max_age":3600000000000,"duplicate_window":60000000000}"#,
-    ))
-    .await
-    .unwrap();
+    let kept = config(r#"{"name":"S","subjects":["s"],"duplicate_window":60000000000}"#);
+    let mut aging = kept.clone();
+    aging.max_age = Nanos::from_secs(3600);
+    js.create_stream(kept).await.unwrap();
     js.publish("S", "s", "old").unwrap().await.unwrap();
     clock.advance(Duration::from_secs(1800));
     js.publish("S", "s", "new").unwrap().await.unwrap();
     assert!(server.shutdown(PATIENCE).await.complete);
 
-    // In a segment now, of which nothing is in memory.
+    // In a segment now, of which nothing is in memory: a stream without ages does not look at its messages at the start.
     let (server, js) = js_of(builder(&disk, &clock)).await;
     disk.fail_reads(Some(("seg", std::io::ErrorKind::Other)));
     clock.advance(Duration::from_secs(1801));
+    js.update_stream(aging).await.unwrap();
     js.publish("S", "s", "newest").unwrap().await.unwrap();
     let state = js.stream_info("S").await.unwrap().state;
     assert_eq!((state.messages, state.first_seq), (3, 1));

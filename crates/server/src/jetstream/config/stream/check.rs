@@ -10,6 +10,7 @@ use windjet_protocol::subject;
 use windjet_protocol::transform::{Transform, TransformError};
 
 use super::{Rules, copies, invalid, limits};
+use crate::router::TOKENS_MAX;
 
 const DESCRIPTION_MAX: usize = 4096;
 const REPLICAS_MAX: i64 = 5;
@@ -197,6 +198,12 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
         let ours = subject.as_bytes();
         if !subject::is_valid_subscription(ours) {
             return Err(invalid("invalid subject"));
+        }
+        // They stand in tries that are walked a token at a time.
+        if subject::token_count(ours) > TOKENS_MAX {
+            return Err(invalid(format_args!(
+                "a subject has more than {TOKENS_MAX} tokens"
+            )));
         }
         if subject == ">" && !config.no_ack {
             return Err(invalid("capturing all subjects requires no-ack to be true"));

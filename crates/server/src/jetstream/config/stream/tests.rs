@@ -9,6 +9,7 @@ use windjet_protocol::jetstream::{Nanos, StorageType, StreamConfig, request};
 
 use super::{Reserved, Rules, Streams};
 use crate::options::AccountJetStreamLimits;
+use crate::router::TOKENS_MAX;
 
 #[derive(Default)]
 struct Fixed {
@@ -53,6 +54,18 @@ impl Fixed {
         super::update(&old, parse(new), &self.rules())
             .map_err(|e| format!("{} {}", e.err_code, e.description))
     }
+}
+
+#[test]
+fn a_subject_is_no_deeper_than_that_of_a_subscription() {
+    let of = |tokens: usize| format!(r#"{{"name":"S","subjects":["{}"]}}"#, vec!["a"; tokens].join("."));
+    let fixed = Fixed::default();
+    assert!(fixed.create(&of(TOKENS_MAX)).is_ok());
+    assert_eq!(
+        fixed.create(&of(TOKENS_MAX + 1)).unwrap_err(),
+        "10052 a subject has more than 2048 tokens"
+    );
+    assert!(fixed.create(&of(500_000)).is_err());
 }
 
 #[test]
