@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use windjet_protocol::jetstream::account::{AccountLimits, AccountUsage};
 use windjet_protocol::jetstream::advisory::{ApiAudit, Event, EventBody};
 use windjet_protocol::jetstream::{StorageType, StreamConfig, Timestamp};
@@ -46,6 +49,9 @@ pub(crate) struct JsAccount {
     followers: Mutex<HashMap<String, Arc<Followers>>>,
     /// Streams that are being restored: their names and subjects are taken.
     reserved: Mutex<BTreeMap<String, StreamConfig>>,
+    /// Restores that run; they end with the account's JetStream.
+    restores: TaskTracker,
+    closing: CancellationToken,
     /// Held while streams are created, changed or deleted.
     pub(crate) admin: Mutex<()>,
     /// Whether it had a stream since the start.
@@ -68,6 +74,8 @@ impl JsAccount {
             used: Used::default(),
             followers: Mutex::default(),
             reserved: Mutex::default(),
+            restores: TaskTracker::new(),
+            closing: CancellationToken::new(),
             admin: Mutex::new(()),
             had_streams: AtomicBool::new(false),
             retired: AtomicBool::new(false),
@@ -184,6 +192,18 @@ impl JsAccount {
     /// Whether it has JetStream no longer. Under [`JsAccount::admin`].
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Told when a restore must end; the restore is waited for while it holds the second.
+    pub(super) fn restoring(&self) -> (CancellationToken, TaskTrackerToken) {
+        (self.closing.clone(), self.restores.token())
+    }
+
+    /// Ends the restores that run, and those that begin from now on, and waits for what they clear away.
+    pub(super) async fn end_restores(&self) {
+        self.closing.cancel();
+        self.restores.close();
+        self.restores.wait().await;
     }
 
     /// Forgets its streams, whose tasks have ended.

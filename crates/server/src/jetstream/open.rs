@@ -467,8 +467,12 @@ fn wait_for(server: &Arc<Shared>, what: impl Future<Output = ()> + Send + 'stati
     ended.recv_timeout(SWITCH_OFF_MAX).is_ok()
 }
 
-/// Ends all streams of accounts, with their last records in the journal and their writers free.
+/// Ends all restores and streams of accounts, with their last records in the journal and their writers free.
 async fn end_streams(accounts: &[Arc<JsAccount>]) {
+    // One that is at its end makes a stream.
+    for account in accounts {
+        let _ = tokio::time::timeout(SWITCH_OFF_MAX, account.end_restores()).await;
+    }
     let mut waits = Vec::new();
     for stream in accounts.iter().flat_map(|account| account.streams()) {
         let (done, wait) = oneshot::channel();

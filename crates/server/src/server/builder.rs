@@ -12,7 +12,9 @@ use tokio::runtime::Handle;
 use super::{Server, Shared, listener};
 use crate::auth::{self, Authenticator};
 use crate::jetstream::{self, JetStreamError, Medium};
-use crate::options::{ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions};
+use crate::options::{
+    ListenAddress, MonitoringOptions, Options, OptionsError, TlsOptions, UserOptions, WebSocketOptions,
+};
 use crate::system::{self, ReloadSource, System};
 use crate::tls::TlsError;
 
@@ -221,6 +223,12 @@ impl Builder {
     /// TLS for the client listener.
     pub fn tls(mut self, tls: TlsOptions) -> Self {
         self.options.tls = Some(tls);
+        self
+    }
+
+    /// A listener for clients over WebSocket.
+    pub fn websocket(mut self, websocket: WebSocketOptions) -> Self {
+        self.options.websocket = Some(websocket);
         self
     }
 

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use windjet_protocol::jetstream::backup::archive::{Entry, MAGIC};
 use windjet_protocol::jetstream::backup::s2::Packer;
+use windjet_server::options::{AccountJetStreamLimits, AccountOptions};
 use windjet_server::{Client, Server};
 
-use crate::jetstream::{PATIENCE, config, start};
+use crate::jetstream::{PATIENCE, config, reload, start};
 
 async fn api(client: &Client, call: &str, body: Value) -> Value {
     let body = if body.is_null() {
@@ -328,6 +329,48 @@ async fn an_unfinished_restore_is_gone_after_a_restart() {
         .await
         .unwrap();
     assert_eq!((info.state.messages, info.state.last_seq), (0, 0));
+    assert!(server.shutdown(PATIENCE).await.complete);
+}
+
+/// It would hold the stream's writer, and the stream would be listed as one that cannot be run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_ends_with_its_accounts_jetstream() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut with = AccountOptions::default();
+    let without = with.clone();
+    with.jetstream = Some(AccountJetStreamLimits::default());
+    let server = Server::builder()
+        .jetstream(folder.path())
+        .configure(|options| drop(options.accounts.insert("A".into(), with.clone())))
+        .start()
+        .await
+        .unwrap();
+    let settings = server.options().jetstream.clone();
+    for whole in [false, true] {
+        let client = server.client_of("A").unwrap();
+        let to = begin(&client, json!({"name": "R", "subjects": ["r"]})).await;
+        let half = packed(&[state(&json!({})), entry("r.a", 6, "", b"hello")]);
+        client.request(to.as_str(), half).await.unwrap();
+        reload(&server, |options| {
+            if whole {
+                options.jetstream = None;
+            } else {
+                options.accounts.insert("A".into(), without.clone());
+            }
+        })
+        .await;
+        // Nobody takes chunks any more.
+        client.request(to.as_str(), "").await.unwrap_err();
+        reload(&server, |options| {
+            options.jetstream.clone_from(&settings);
+            options.accounts.insert("A".into(), with.clone());
+        })
+        .await;
+        let js = server.jetstream_of("A").unwrap();
+        let made = js.create_stream(config(r#"{"name":"R","subjects":["r"]}"#)).await;
+        assert_eq!(made.unwrap().state.last_seq, 0, "{whole}");
+        js.delete_stream("R").await.unwrap();
+    }
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 

@@ -139,7 +139,7 @@ async fn start() -> (Server, SocketAddr) {
     websocket.handshake_timeout = Duration::from_secs(1);
     let server = Server::builder()
         .listen_loopback()
-        .configure(|options| options.websocket = Some(websocket))
+        .websocket(websocket)
         .start()
         .await
         .unwrap();

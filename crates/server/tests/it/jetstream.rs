@@ -220,7 +220,10 @@ async fn a_consumer_that_nobody_uses_goes_and_its_stream_works_on() {
     assert!(server.shutdown(PATIENCE).await.complete);
 }
 
-async fn reload(server: &Server, change: impl FnOnce(&mut windjet_server::Options)) -> Vec<String> {
+pub(crate) async fn reload(
+    server: &Server,
+    change: impl FnOnce(&mut windjet_server::Options),
+) -> Vec<String> {
     let mut options = (*server.options()).clone();
     change(&mut options);
     let server = server.clone();

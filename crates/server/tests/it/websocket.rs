@@ -101,11 +101,7 @@ async fn server(change: impl FnOnce(&mut WebSocketOptions)) -> Server {
     let mut websocket = WebSocketOptions::new(ListenAddress::loopback());
     websocket.no_tls = true;
     change(&mut websocket);
-    Server::builder()
-        .configure(|options| options.websocket = Some(websocket))
-        .start()
-        .await
-        .unwrap()
+    Server::builder().websocket(websocket).start().await.unwrap()
 }
 
 #[tokio::test]

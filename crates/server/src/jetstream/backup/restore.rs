@@ -2,13 +2,15 @@
 //!
 //! An error does not end the upload: its sender reads answers to chunks without looking into them, so it is told at the end,
 //! as by nats-server, and what comes until then is answered and thrown away. The stream is given up at once. What ends a
-//! restore early, without an answer, is a chunk that wants none, and silence.
+//! restore early, without an answer, is a chunk that wants none, silence, and the end of the account's JetStream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use windjet_protocol::jetstream::advisory::{ClientInfo, EventBody, RestoreComplete, RestoreCreate};
 use windjet_protocol::jetstream::stream::requests::{RestoreResponse, StreamCreateResponse};
 use windjet_protocol::jetstream::{ApiError, ErrorCode, Response, StreamConfig, Timestamp};
@@ -41,6 +43,8 @@ struct Restore {
     client: ClientInfo,
     upload: Arc<Upload>,
     subscription: Arc<Subscription>,
+    closing: CancellationToken,
+    _running: TaskTrackerToken,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -67,6 +71,7 @@ pub(in crate::jetstream) fn begin(
         Sink::Service(upload.clone()),
     ));
     account.account.subscribe(subscription.clone());
+    let (closing, running) = account.restoring();
     let restore = Restore {
         server: server.clone(),
         js: js.clone(),
@@ -75,6 +80,8 @@ pub(in crate::jetstream) fn begin(
         client: asker.client.as_deref().cloned().unwrap_or_default(),
         upload,
         subscription,
+        closing,
+        _running: running,
         _permit: permit,
     };
     let created = RestoreCreate {
@@ -112,6 +119,7 @@ impl Restore {
                 chunk = self.upload.next() => chunk.ok_or("more came than was answered"),
                 () = tokio::time::sleep(SILENCE) => Err("nothing came for too long"),
                 () = self.server.stop.cancelled() => Err("the server shuts down"),
+                () = self.closing.cancelled() => Err("its account has JetStream no longer"),
             };
             let chunk = chunk.and_then(|chunk| {
                 let reply = chunk.reply.ok_or("a chunk wanted no answer")?;
