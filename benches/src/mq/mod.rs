@@ -4,6 +4,7 @@
 //! table shows the median of the ratios with their quartiles. Every publish waits until its event is durable, and a refused or
 //! unconfirmed one is an error of the run, unless a neighbour is there to be refused.
 
+mod alone;
 mod neighbours;
 mod publish;
 mod tenants;
@@ -67,6 +68,18 @@ enum What {
         #[command(flatten)]
         rounds: Rounds,
     },
+    /// Only the publishes in the process, for a profiler.
+    Alone {
+        /// How many tenants there are.
+        #[arg(long, default_value_t = 256)]
+        tenants: usize,
+        /// How many tasks publish, each one event at a time.
+        #[arg(long, default_value_t = 64)]
+        tasks: usize,
+        /// How long; each second prints its rate.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -102,6 +115,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 tasks,
                 rounds,
             } => publish::run(reference, *tenants, *tasks, *rounds).await,
+            What::Alone {
+                tenants,
+                tasks,
+                seconds,
+            } => alone::run(*tenants, *tasks, *seconds).await,
         }
     })
 }
