@@ -116,7 +116,7 @@ impl Client {
                     "request a lease: the identity layout needs a worker; connect with one",
                 )
             })?;
-        let answer = self.link.request(&subject, None, data, limit).await?;
+        let answer = self.link.ask(&subject, data, limit).await?;
         Ok(answer.payload)
     }
 

@@ -62,7 +62,7 @@ pub(crate) trait Link: Send + Sync + 'static {
         payload: Bytes,
     ) -> Result<(), BusError>;
 
-    /// Publishes and waits for one answer. A 503 is `NoResponders`.
+    /// Publishes and waits for one answer. A 503 is `NoResponders`; a connection that is lost before the answer is `Unknown`.
     async fn request(
         &self,
         subject: &str,
@@ -70,6 +70,11 @@ pub(crate) trait Link: Send + Sync + 'static {
         payload: Bytes,
         limit: Duration,
     ) -> Result<Incoming, BusError>;
+
+    /// A request whose server can see that the asker went away: the answer's subject ends with the future.
+    async fn ask(&self, subject: &str, payload: Bytes, limit: Duration) -> Result<Incoming, BusError> {
+        self.request(subject, None, payload, limit).await
+    }
 
     /// Subscribes. In force when [`Link::settle`] after it returns.
     async fn subscribe(&self, subject: &str, group: Option<&str>) -> Result<Box<dyn Feed>, BusError>;

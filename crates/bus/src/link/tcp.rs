@@ -31,6 +31,8 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 struct Shared {
     state: watch::Sender<LinkState>,
+    /// How many connections were lost: a state that comes back at once would not be noticed.
+    losses: watch::Sender<u64>,
     refused: AtomicBool,
 }
 
@@ -54,6 +56,7 @@ impl Shared {
                     }
                     change
                 });
+                self.losses.send_modify(|lost| *lost += 1);
                 tracing::warn!("the connection to the broker is lost; trying again");
             }
             Event::ServerError(error) => {
@@ -122,6 +125,7 @@ impl TcpLink {
         let (state, _) = watch::channel(LinkState::Connected(1));
         let shared = Arc::new(Shared {
             state,
+            losses: watch::Sender::new(0),
             refused: AtomicBool::new(false),
         });
         let pauses = shared.clone();
@@ -173,6 +177,47 @@ impl TcpLink {
                 .read()
                 .clone()
                 .ok_or_else(|| closed(operation, subject)),
+        }
+    }
+
+    /// Sends a request and waits for its answer, no longer than its connection lives. One that is sent while there is no
+    /// connection goes with the next.
+    async fn answered(
+        &self,
+        client: &async_nats::Client,
+        subject: &str,
+        request: Request,
+        limit: Duration,
+    ) -> Result<Incoming, BusError> {
+        let mut losses = self.shared.losses.subscribe();
+        let connected = matches!(*self.shared.state.borrow(), LinkState::Connected(_));
+        let lost = async {
+            if !connected || losses.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        // The client's own limit starts when the request was queued, which a lost connection can delay.
+        let answer = tokio::time::timeout(limit, client.send_request(subject.to_owned(), request));
+        let answer = tokio::select! {
+            // An answer that came before the loss counts.
+            biased;
+            answer = answer => answer,
+            () = lost => {
+                let text = format!("request {subject:?}: the connection was lost before the answer came");
+                return Err(BusError::new(ErrorKind::Unknown, text));
+            }
+        };
+        match answer {
+            Ok(Ok(message)) => Ok(incoming(message)),
+            Err(_) => Err(timed_out("request", subject, limit)),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => no_responders(subject),
+                RequestErrorKind::TimedOut => timed_out("request", subject, limit),
+                RequestErrorKind::InvalidSubject => {
+                    BusError::new(ErrorKind::BadToken, format!("request {subject:?}")).with(error)
+                }
+                _ => BusError::new(ErrorKind::Closed, format!("request {subject:?}")).with(error),
+            }),
         }
     }
 
@@ -283,20 +328,18 @@ impl Link for TcpLink {
         if let Some(headers) = headers {
             request = request.headers(outgoing(headers)?);
         }
-        // The client's own limit starts when the request was queued, which a lost connection can delay.
-        let answer = tokio::time::timeout(limit, client.send_request(subject.to_owned(), request)).await;
-        match answer {
-            Ok(Ok(message)) => Ok(incoming(message)),
-            Err(_) => Err(timed_out("request", subject, limit)),
-            Ok(Err(error)) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => no_responders(subject),
-                RequestErrorKind::TimedOut => timed_out("request", subject, limit),
-                RequestErrorKind::InvalidSubject => {
-                    BusError::new(ErrorKind::BadToken, format!("request {subject:?}")).with(error)
-                }
-                _ => BusError::new(ErrorKind::Closed, format!("request {subject:?}")).with(error),
-            }),
-        }
+        self.answered(&client, subject, request, limit).await
+    }
+
+    async fn ask(&self, subject: &str, payload: Bytes, limit: Duration) -> Result<Incoming, BusError> {
+        let client = self.client("request", subject)?;
+        Self::check_size(&client, subject, None, &payload)?;
+        // The official client's shared inbox stays when one of its askers goes; an inbox of its own does not.
+        let request = Request::new()
+            .payload(payload)
+            .timeout(Some(limit))
+            .inbox(client.new_inbox());
+        self.answered(&client, subject, request, limit).await
     }
 
     async fn subscribe(&self, subject: &str, group: Option<&str>) -> Result<Box<dyn Feed>, BusError> {

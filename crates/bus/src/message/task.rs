@@ -128,6 +128,10 @@ pub struct TaskCancelMsg {
     /// The task.
     #[serde(deserialize_with = "or_default")]
     pub task_id: String,
+    /// The one execution that is to end; empty, as in the contract, ends every one. A cancel stays in its stream for those that
+    /// listen later, so a server that ends a worker's outlived execution names it: the next execution of the task hears it too.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "or_default")]
+    pub attempt_id: String,
     /// Its job.
     #[serde(deserialize_with = "or_default")]
     pub job_id: String,

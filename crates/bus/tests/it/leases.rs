@@ -86,6 +86,22 @@ on_both! {
         }
     }
 
+    /// W-22: one that gives up is not there any more, so it is not given work.
+    async fn w22_an_asker_that_gave_up_is_not_there(setup: Setup) {
+        let (server, worker) = (setup.broker.client().unwrap(), setup.client().await);
+        let (calls, mut called) = tokio::sync::mpsc::unbounded_channel();
+        let handler = lease_handler(move |call: LeaseCall| {
+            calls.send(call.asker).unwrap();
+            std::future::pending()
+        });
+        server.subscribe_lease(handler).await.unwrap();
+        let asked = tokio::spawn(async move { worker.request_lease("q1", bytes("x"), LIMIT).await });
+        let asker = called.recv().await.unwrap();
+        assert!(asker.is_there());
+        asked.abort();
+        until("it is gone", || async { !asker.is_there() }).await;
+    }
+
     /// L-7: diagnostics arrive with their subject and bytes.
     async fn l7_diagnostics_arrive_with_their_subject_and_bytes(setup: Setup) {
         let (server, worker) = (setup.client().await, setup.client().await);
@@ -172,6 +188,46 @@ on_both! {
         assert_eq!(heard.lock().len(), 2);
         assert_eq!(other.lock().clone(), [bytes("other")]);
     }
+}
+
+/// An answer that went with its connection is not waited for: whoever asked asks again as soon as there is another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_ends_with_its_connection() {
+    let setup = Setup::new(Kind::OverTcp).await;
+    let (proxy, url) = Proxy::start(&setup.broker.client_url().unwrap()).await;
+    let worker = Client::connect(&url, quick()).await.unwrap();
+    let server = setup.broker.client().unwrap();
+    let (calls, mut called) = tokio::sync::mpsc::unbounded_channel();
+    let handler = lease_handler(move |call: LeaseCall| {
+        calls.send(call.asker).unwrap();
+        std::future::pending()
+    });
+    server.subscribe_lease(handler).await.unwrap();
+    let asking = worker.clone();
+    let asked = tokio::spawn(async move {
+        asking
+            .request_lease("q1", bytes("x"), Duration::from_secs(3600))
+            .await
+    });
+    called.recv().await.unwrap();
+    proxy.cut();
+    let error = tokio::time::timeout(LIMIT, asked)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Unknown);
+    assert!(error.is_retryable());
+    // Asked while there is no connection, it goes with the next.
+    until("the worker is away", || async { !worker.is_connected() }).await;
+    let asking = worker.clone();
+    let asked = tokio::spawn(async move { asking.request_lease("q2", bytes("x"), LIMIT).await });
+    proxy.mend();
+    let asker = called.recv().await.unwrap();
+    assert!(asker.is_there());
+    asked.abort();
+    until("it is gone", || async { !asker.is_there() }).await;
+    worker.drain(LIMIT).await.unwrap();
 }
 
 /// W-01: a cancel sent while the worker's connection was lost is heard when it is back.

@@ -124,22 +124,23 @@ impl Farm {
 
     /// Tells workers to end tasks. The state says so already; one that hears nothing is told again after its heartbeat.
     async fn tell_canceled(&self, canceled: &[Canceled]) {
-        for Canceled { task, job } in canceled {
-            if let Err(error) = self.tell_one(task, job).await {
-                tracing::warn!(task, %error, "the cancel was not stored; the next heartbeat repeats it");
+        for one in canceled {
+            if let Err(error) = self.tell_one(one).await {
+                tracing::warn!(one.task, %error, "the cancel was not stored; the next heartbeat repeats it");
             }
         }
     }
 
-    async fn tell_one(&self, task: &str, job: &str) -> anyhow::Result<()> {
+    async fn tell_one(&self, canceled: &Canceled) -> anyhow::Result<()> {
         let message = windjet_bus::message::TaskCancelMsg {
-            task_id: task.to_owned(),
-            job_id: job.to_owned(),
+            task_id: canceled.task.clone(),
+            attempt_id: canceled.attempt.clone(),
+            job_id: canceled.job.clone(),
             canceled_at: windjet_bus::message::Timestamp::from(std::time::SystemTime::now()),
         };
         let body = windjet_bus::message::encode(&message)?;
         self.client
-            .publish_task_cancel(&windjet_bus::Token::new(task)?, body)
+            .publish_task_cancel(&windjet_bus::Token::new(&canceled.task)?, body)
             .await?;
         Ok(())
     }

@@ -155,6 +155,8 @@ pub(crate) struct Chunk {
 pub(crate) struct Canceled {
     /// The task.
     pub task: String,
+    /// The one execution that must end; empty for every one.
+    pub attempt: String,
     /// Its job.
     pub job: String,
 }
@@ -245,8 +247,17 @@ impl Store {
                     .optional()?;
                 let (job, owner, state) = of.unwrap_or_default();
                 if owner != worker || !matches!(state.as_str(), "assigned" | "running") {
+                    // Only what this worker was given: the task may run elsewhere, or here again, by the time it hears this.
+                    let attempt: Option<String> = db
+                        .query_row(
+                            "SELECT id FROM attempts WHERE task = ?1 AND worker = ?2 ORDER BY number DESC LIMIT 1",
+                            [task.as_str(), worker],
+                            |row| row.get(0),
+                        )
+                        .optional()?;
                     stray.push(Canceled {
                         task: task.clone(),
+                        attempt: attempt.unwrap_or_default(),
                         job,
                     });
                 }
@@ -420,6 +431,7 @@ impl Store {
                 if matches!(state.as_str(), "assigned" | "running") {
                     held.push(Canceled {
                         task: id.clone(),
+                        attempt: String::new(),
                         job: job.clone(),
                     });
                 }

@@ -253,17 +253,35 @@ fn a_cancel_names_those_that_run_and_a_heartbeat_those_that_should_not() {
     let held = store.cancel(Some("j"), None, 2).unwrap();
     let canceled = Canceled {
         task: "j-s0-t0".to_owned(),
+        attempt: String::new(),
         job: "j".to_owned(),
     };
     assert_eq!(held, std::slice::from_ref(&canceled));
     assert_eq!(job_state(&store), "canceled");
     assert_eq!(store.cancel(Some("j"), None, 3).unwrap(), []);
     let stray = store.heartbeat("w1", &["j-s0-t0".to_owned()], 4).unwrap();
-    assert_eq!(stray, Some(vec![canceled]));
+    let attempt = "j-s0-t0-a1".to_owned();
+    assert_eq!(stray, Some(vec![Canceled { attempt, ..canceled }]));
     assert!(matches!(
         tell(&mut store, "j-s0-t0-a1", "succeeded", 5),
         Reported::Ignored(_)
     ));
+}
+
+#[test]
+fn a_heartbeat_ends_only_the_execution_that_its_worker_was_given() {
+    let mut store = farm(1);
+    store.register(&worker("w2", 1), 0).unwrap();
+    store.submit("j", "q", &steps(1), 1, 0).unwrap();
+    lease(&mut store, "w1", 1);
+    // It was not reported running in time, and went to another worker.
+    assert_eq!(store.reap(2, 3).unwrap(), 1);
+    assert_eq!(lease(&mut store, "w2", 4), ["j-s0-t0-a2"]);
+    let running = ["j-s0-t0".to_owned()];
+    let stray = store.heartbeat("w1", &running, 5).unwrap().unwrap();
+    assert_eq!(stray.len(), 1);
+    assert_eq!(stray[0].attempt, "j-s0-t0-a1");
+    assert_eq!(store.heartbeat("w2", &running, 5).unwrap(), Some(Vec::new()));
 }
 
 #[test]

@@ -40,13 +40,16 @@ impl Running {
         self.told.notify_waiters();
     }
 
-    /// Hears a cancel; one that cannot be read or names another task is ignored.
-    pub(super) fn hear(&self, body: &[u8], task: &Token) {
+    /// Hears a cancel; one that cannot be read or names another task or another execution of it is ignored.
+    pub(super) fn hear(&self, body: &[u8], task: &str, attempt: &str) {
         match decode::<TaskCancelMsg>(body) {
-            Ok(cancel) if cancel.task_id == task.as_str() => self.end(End::Canceled),
-            Ok(cancel) => {
+            Ok(cancel) if cancel.task_id != task => {
                 tracing::warn!(%task, other = cancel.task_id, "a cancel of another task is ignored");
             }
+            Ok(cancel) if !cancel.attempt_id.is_empty() && cancel.attempt_id != attempt => {
+                tracing::debug!(%task, %attempt, other = cancel.attempt_id, "a cancel of another execution is ignored");
+            }
+            Ok(_) => self.end(End::Canceled),
             Err(error) => tracing::warn!(%task, %error, "a cancel that cannot be read is ignored"),
         }
     }
@@ -126,10 +129,13 @@ impl Worker {
     ) -> anyhow::Result<Ended> {
         let task = Token::new(&assignment.task_id)?;
         // Heard before anything runs, so that no cancel falls between.
-        let (ear, of) = (running.clone(), task.clone());
+        let (ear, of, attempt) = (running.clone(), task.clone(), assignment.attempt_id.clone());
         let hearing = self
             .client
-            .subscribe_task_cancel(&task, Arc::new(move |body| ear.hear(&body, &of)))
+            .subscribe_task_cancel(
+                &task,
+                Arc::new(move |body| ear.hear(&body, of.as_str(), &attempt)),
+            )
             .await;
         let hearing = hearing.context("cannot listen to cancels")?;
         let ended = self.run_heard(assignment, running, report, &task).await;

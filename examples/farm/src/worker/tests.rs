@@ -365,15 +365,28 @@ on_both! {
 #[test]
 fn w6t_a_cancel_before_the_process_exists_is_remembered() {
     let running = Running::default();
-    let task = Token::new("t").unwrap();
-    let body = encode(&TaskCancelMsg {
-        task_id: "t".to_owned(),
-        ..TaskCancelMsg::default()
-    })
-    .unwrap();
-    running.hear(b"", &task);
+    let cancel = |attempt: &str| {
+        let message = TaskCancelMsg {
+            task_id: "t".to_owned(),
+            attempt_id: attempt.to_owned(),
+            ..TaskCancelMsg::default()
+        };
+        encode(&message).unwrap()
+    };
+    running.hear(b"", "t", "a2");
+    running.hear(&cancel(""), "another", "a2");
     assert_eq!(running.ended(), None);
-    running.hear(&body, &task);
+    running.hear(&cancel(""), "t", "a2");
     running.end(End::Shutdown);
     assert_eq!(running.ended(), Some(End::Canceled));
+
+    let next = Running::default();
+    next.hear(&cancel("a1"), "t", "a2");
+    assert_eq!(
+        next.ended(),
+        None,
+        "the cancel of an earlier execution is kept in the stream, and is not for this one"
+    );
+    next.hear(&cancel("a2"), "t", "a2");
+    assert_eq!(next.ended(), Some(End::Canceled));
 }
