@@ -47,7 +47,10 @@ impl Process {
 fn farm() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm"));
     command
-        .env("FARM_LOG", "warn")
+        .env(
+            "FARM_LOG",
+            std::env::var("FARM_LOG").unwrap_or_else(|_| "warn".to_owned()),
+        )
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null());
     command

@@ -74,7 +74,17 @@ impl Client {
         let subject = task_cancel_subject(task);
         let mut feed = self.link.subscribe(&subject, None).await?;
         // The answer comes after the subscription is in force: the broker takes both in their order.
-        match stored(&*self.link, &subject).await {
+        let begun = tokio::time::Instant::now();
+        let first = loop {
+            match stored(&*self.link, &subject).await {
+                // The subscription goes on with the next connection, and so does this.
+                Err(error) if *error.kind() == ErrorKind::Unknown && begun.elapsed() < LIMIT => {
+                    tracing::debug!(subject, %error, "the stored cancel could not be read; trying again");
+                }
+                done => break done,
+            }
+        };
+        match first {
             Ok(Some(payload)) => handler(payload),
             Ok(None) => {}
             Err(error) => {

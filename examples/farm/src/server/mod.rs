@@ -175,9 +175,10 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let listening = tokio::spawn(console::listen(farm.clone(), control));
     let url = broker.client_url().unwrap_or_default();
     tracing::info!(url, control = %address, "the farm is open");
+    let stopped = crate::worker::until_signal()?;
     crate::say(&format!("ready {url} control {address}"))?;
 
-    crate::worker::until_signal().await?;
+    stopped.await;
     tracing::info!("stopping");
     listening.abort();
     sweeping.abort();

@@ -81,19 +81,28 @@ pub(crate) struct Worker {
     registered: Mutex<Option<Instant>>,
 }
 
-/// Waits for a signal to stop.
-pub(crate) async fn until_signal() -> anyhow::Result<()> {
+/// Waits for a signal to stop. Signals are taken from the call on, not from the first poll: whoever reads that the process is
+/// ready may stop it at once.
+pub(crate) fn until_signal() -> anyhow::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            done = tokio::signal::ctrl_c() => done?,
-            _ = terminate.recv() => {}
-        }
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        })
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await?;
-    Ok(())
+    #[cfg(windows)]
+    {
+        let mut interrupt = tokio::signal::windows::ctrl_c()?;
+        Ok(async move {
+            interrupt.recv().await;
+        })
+    }
 }
 
 /// Runs until a signal.
@@ -111,6 +120,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         .waiting()
         .context("cannot list the worker's unsent reports; see --dir")?;
     worker.register().await?;
+    let stopped = until_signal()?;
     crate::say(&format!("ready {}", worker.id))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(worker.clone().send_old_reports(old));
@@ -121,7 +131,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     for queue in queues {
         asking.spawn(worker.clone().ask_for_work(queue));
     }
-    until_signal().await?;
+    stopped.await;
     tracing::info!("stopping");
     // No new work; what runs gets its time, then ends and goes back. Heartbeats go on meanwhile.
     asking.abort_all();

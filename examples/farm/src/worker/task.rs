@@ -3,12 +3,13 @@
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::Notify;
-use windjet_bus::client::{Publication, To};
+use windjet_bus::client::{CancelHandler, Publication, To};
 use windjet_bus::message::{
     AssignMsg, TaskCancelMsg, TaskStatusMsg, Timestamp, WORKER_SHUTDOWN, decode, encode,
 };
@@ -129,16 +130,23 @@ impl Worker {
     ) -> anyhow::Result<Ended> {
         let task = Token::new(&assignment.task_id)?;
         // Heard before anything runs, so that no cancel falls between.
+        // As long as the server counts on this worker; then it gives the task to somebody else.
+        let until = tokio::time::Instant::now() + self.profile.assigned_timeout * 5 / 6;
         let (ear, of, attempt) = (running.clone(), task.clone(), assignment.attempt_id.clone());
-        let hearing = self
-            .client
-            .subscribe_task_cancel(
-                &task,
-                Arc::new(move |body| ear.hear(&body, of.as_str(), &attempt)),
-            )
-            .await;
-        let hearing = hearing.context("cannot listen to cancels")?;
-        let ended = self.run_heard(assignment, running, report, &task).await;
+        let ear: CancelHandler = Arc::new(move |body| ear.hear(&body, of.as_str(), &attempt));
+        let hearing = loop {
+            match self.client.subscribe_task_cancel(&task, ear.clone()).await {
+                Ok(hearing) => break hearing,
+                // No fault of the task's.
+                Err(error) if error.is_retryable() && tokio::time::Instant::now() < until => {
+                    tracing::debug!(%task, %error, "cannot listen to cancels yet; trying again");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) if error.is_retryable() => return Ok(Ended::shutdown()),
+                Err(error) => return Err(error).context("cannot listen to cancels"),
+            }
+        };
+        let ended = self.run_heard(assignment, running, report, &task, until).await;
         hearing.stop().await;
         ended
     }
@@ -149,13 +157,13 @@ impl Worker {
         running: &Arc<Running>,
         report: &TaskStatusMsg,
         task: &Token,
+        until: tokio::time::Instant,
     ) -> anyhow::Result<Ended> {
         let mut begun = report.clone();
         begun.status = "running".to_owned();
         begun.at = Timestamp::from(std::time::SystemTime::now());
         // A task that was not reported running in time is given to somebody else, so it must not begin here.
-        let limit = self.profile.assigned_timeout * 5 / 6;
-        let told = tokio::time::timeout(limit, self.publish_until_stored(self.status(&begun, 1)?)).await;
+        let told = tokio::time::timeout_at(until, self.publish_until_stored(self.status(&begun, 1)?)).await;
         if told
             .context("the server could not be told in time")
             .and_then(|told| Ok(told?))
